@@ -4,9 +4,9 @@ import { basename, dirname, join, resolve } from 'node:path';
 import type { TensorStore } from '@winnow/bytes';
 import { fileSink, fileSource, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
-import { oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
+import { denseFiles, oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
-import { Fields } from '@winnow/models';
+import { Fields, withDenseLayers } from '@winnow/models';
 import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
 import { ArgumentError, checkOptions, FormatError, IoError, type OptionNames } from '@winnow/tensor';
 import { convertToFolder } from './to-folder.js';
@@ -138,6 +138,14 @@ async function openFolder(folder: HubFiles, options: { signal?: AbortSignal }): 
           name: weightFiles.indexName,
           ...options,
         });
+  const modules: TensorStore[] = [];
+  for (const name of denseFiles(hub.sentenceTransformers)) {
+    modules.push(await openSafetensors(await files.open(name), options));
+  }
   const fields = Fields.ofJson(`${hub.name}/config.json`, hub.config.value);
-  return { format: 'safetensors', hub, file: { format: 'safetensors', fields, store } };
+  return {
+    format: 'safetensors',
+    hub,
+    file: { format: 'safetensors', fields, store: withDenseLayers(store, modules) },
+  };
 }

@@ -7,7 +7,7 @@ const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
 const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
 
 /** Architectures that GGUF files have under the name of another. */
-const ggufNames: Readonly<Record<string, string>> = { mixtral: 'llama', 'xlm-roberta': 'bert' };
+const ggufNames: Readonly<Record<string, string>> = { mixtral: 'llama', 'xlm-roberta': 'bert', gte: 'nomic-bert' };
 
 /** Architectures whose epsilon belongs to LayerNorm. */
 const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm', 'bert', 'nomic-bert', 'modern-bert'];
@@ -18,14 +18,20 @@ export const windowInGguf: readonly string[] = [
   'mixtral',
   'gemma2',
   'gemma3',
+  'gemma-embedding',
   'olmo2',
   'gpt-oss',
   'modern-bert',
 ];
 
+/** The architecture with latent attention: it has keys of its own for the sizes of heads, and a rotary amplitude of 1. */
+export const latentArchitecture = 'deepseek2';
+
 /** The activation that GGUF readers assume by default. */
 const usualActivations: Readonly<Record<string, DecoderConfig['activation']>> = {
-  ...Object.fromEntries(['phi2', 'gpt2', 'starcoder2', 'gemma', 'gemma2', 'gemma3'].map((name) => [name, 'gelu-tanh'])),
+  ...Object.fromEntries(
+    ['phi2', 'gpt2', 'starcoder2', 'gemma', 'gemma2', 'gemma3', 'gemma-embedding'].map((name) => [name, 'gelu-tanh']),
+  ),
   bert: 'gelu-tanh',
   'modern-bert': 'gelu-tanh',
 };
@@ -65,7 +71,7 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
     ['attention.head_count_kv', kvHeads(config)],
     [`attention.${epsilon}`, f32(config.normEps)],
   ];
-  if (config.headDim !== evenDim) {
+  if (config.headDim !== evenDim && architecture !== latentArchitecture) {
     pairs.push(['attention.key_length', u32(config.headDim)], ['attention.value_length', u32(config.headDim)]);
   }
   if (config.slidingWindow > 0) pairs.push(['attention.sliding_window', u32(config.slidingWindow)]);
@@ -75,7 +81,8 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
   const tables = new Map<string, Float32Array>();
   if (rope !== undefined) {
     const words = ropeToGguf(rope);
-    pairs.push(...words.pairs);
+    const isKnown = (name: string): boolean => architecture === latentArchitecture && name.endsWith('attn_factor');
+    pairs.push(...words.pairs.filter(([name]) => !isKnown(name)));
     for (const [name, values] of words.tensors) tables.set(name, values);
   }
   if (experts !== undefined) pairs.push(...expertPairs(config));
@@ -92,13 +99,14 @@ function kvHeads({ architecture, numKvHeads, recurrentLayers }: DecoderConfig): 
 
 function expertPairs({ experts }: DecoderConfig): GgufPairs {
   if (experts === undefined) return [];
-  const { numExperts, numChosen, ffnDim, sharedFfnDim, score, normalize, scale, layers } = experts;
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, numShared, score, normalize, scale, layers } = experts;
   const numDense = layers.findIndex(Boolean);
+  const gated: GgufPairs = sharedFfnDim === 0 ? [] : [['expert_shared_feed_forward_length', u32(sharedFfnDim)]];
   return [
     ['expert_count', u32(numExperts)],
     ['expert_used_count', u32(numChosen)],
     ['expert_feed_forward_length', u32(ffnDim)],
-    ...(sharedFfnDim === 0 ? [] : ([['expert_shared_feed_forward_length', u32(sharedFfnDim)]] as GgufPairs)),
+    ...(numShared === undefined ? gated : ([['expert_shared_count', u32(numShared)]] as GgufPairs)),
     ['expert_gating_func', u32(score === 'sigmoid' ? 2 : 1)],
     ['expert_weights_norm', normalize],
     ...(scale === 1 ? [] : ([['expert_weights_scale', f32(scale)]] as GgufPairs)),
@@ -115,7 +123,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
         ['final_logit_softcapping', f32(capOf(fields, 'final_logit_softcapping', 30))],
         ...windowPattern(config, 2),
       ];
-    case 'gemma3': {
+    case 'gemma3':
+    case 'gemma-embedding': {
       const cap = capOf(fields, 'final_logit_softcapping', 0);
       return [
         ['rope.freq_base_swa', f32(localBase(fields))],
@@ -126,6 +135,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
     case 'granite':
     case 'granitemoe':
       return granitePairs(fields);
+    case latentArchitecture:
+      return latentPairs(fields, config);
     case 'gpt-oss':
       return windowPattern(config, 2);
     case 'olmo2':
@@ -152,6 +163,24 @@ function granitePairs(fields: Fields): GgufPairs {
     ['attention.scale', factor('attention_multiplier')],
     ['residual_scale', factor('residual_multiplier')],
     ['logit_scale', factor('logits_scaling')],
+  ];
+}
+
+function latentPairs(fields: Fields, { rope, headDim }: DecoderConfig): GgufPairs {
+  const rotaryDim = fields.count('qk_rope_head_dim', 64);
+  const latentDim = headDim - rotaryDim;
+  const queryLatentDim = fields.isNull('q_lora_rank') ? 0 : fields.count('q_lora_rank', 1536);
+  const scaling = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as { mscale_all_dim?: number };
+  const { mscale_all_dim: mscale = 0 } = scaling;
+  const isScaled = rope?.scaling?.type === 'yarn' && mscale !== 0;
+  return [
+    ['attention.key_length', u32(headDim)],
+    ['attention.value_length', u32(latentDim)],
+    ['attention.key_length_mla', u32(fields.count('qk_nope_head_dim', 128) + rotaryDim)],
+    ['attention.value_length_mla', u32(fields.count('v_head_dim', 128))],
+    ['attention.kv_lora_rank', u32(latentDim)],
+    ...(queryLatentDim === 0 ? [] : ([['attention.q_lora_rank', u32(queryLatentDim)]] as GgufPairs)),
+    ...(isScaled ? ([['rope.scaling.yarn_log_multiplier', f32(0.1 * mscale)]] as GgufPairs) : []),
   ];
 }
 

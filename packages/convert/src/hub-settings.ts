@@ -7,13 +7,18 @@ import {
   type ModelDescription,
 } from '@winnow/models';
 import { FormatError } from '@winnow/tensor';
-import { activationNames } from './gguf-settings.js';
+import { activationNames, latentArchitecture } from './gguf-settings.js';
 import { ropeToHub } from './rope-values.js';
 
 export type Json = Record<string, unknown>;
 
 /** Classes of the further `model_type`s of an architecture. */
-const variantClasses: Readonly<Record<string, string>> = { mistral: 'MistralForCausalLM', olmo3: 'Olmo3ForCausalLM' };
+const variantClasses: Readonly<Record<string, string>> = {
+  mistral: 'MistralForCausalLM',
+  olmo3: 'Olmo3ForCausalLM',
+  deepseek_v2: 'DeepseekV2ForCausalLM',
+  deepseek_v3: 'DeepseekV3ForCausalLM',
+};
 
 /** `model_type` and class of an architecture. */
 function hubModel(name: string): { readonly modelType: string; readonly className: string } | undefined {
@@ -27,6 +32,7 @@ function hubModel(name: string): { readonly modelType: string; readonly classNam
 /** The `model_type` of the architecture. */
 export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {
   if (architecture === 'olmo2' && slidingWindow > 0) return 'olmo3';
+  if (architecture === latentArchitecture) return experts?.score === 'softmax' ? 'deepseek_v2' : 'deepseek_v3';
   if (architecture !== 'llama') return architecture;
   return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
 }
@@ -98,7 +104,20 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
 
 function expertSettings({ experts, numLayers }: DecoderConfig): Json {
   if (experts === undefined) return {};
-  const { numExperts, numChosen, ffnDim, sharedFfnDim, normalize, scale, layers } = experts;
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, numShared, normalize, scale, layers } = experts;
+  if (numShared !== undefined) {
+    return {
+      n_routed_experts: numExperts,
+      num_experts_per_tok: numChosen,
+      moe_intermediate_size: ffnDim,
+      n_shared_experts: numShared,
+      norm_topk_prob: normalize,
+      routed_scaling_factor: scale,
+      first_k_dense_replace: layers.indexOf(true),
+      n_group: 1,
+      topk_group: 1,
+    };
+  }
   return {
     num_experts: numExperts,
     num_experts_per_tok: numChosen,
@@ -144,6 +163,12 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   smollm3: biases,
   ernie4_5: (source) => ({ use_bias: biases(source).attention_bias }),
   glm4: attentionBias,
+  glm4moe: (source) => ({
+    ...attentionBias(source),
+    use_qk_norm: source.description.weights.has('blk.0.attn_q_norm.weight'),
+  }),
+  deepseek_v2: latentSettings,
+  deepseek_v3: (source) => ({ ...latentSettings(source), rope_interleave: true }),
   olmo2: attentionBias,
   'gpt-oss': (source) => ({
     ...attentionBias(source),
@@ -157,6 +182,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   phi3: () => ({ sliding_window: null }),
   gemma2: gemma2Settings,
   gemma3: gemma3Settings,
+  'gemma-embedding': (source) => ({ ...gemma3Settings(source), use_bidirectional_attention: true }),
   gpt2: positionedSettings,
   'nomic-bert': positionedSettings,
   starcoder2: (source) => ({
@@ -244,6 +270,30 @@ function graniteSettings({ fields, description }: Source): Json {
   };
 }
 
+function latentSettings({ fields, description: { config }, hasBias }: Source): Json {
+  const key = (part: string): string => `${latentArchitecture}.${part}`;
+  const { rope, numHeads, headDim } = config;
+  const rotaryDim = rope?.rotaryDim ?? 0;
+  const queryLatentDim = fields.integer(key('attention.q_lora_rank'), 0);
+  const queryDim = fields.count(key('attention.key_length_mla'), fields.count(key('attention.key_length')));
+  const multiplier = fields.number(key('rope.scaling.yarn_log_multiplier'), 0);
+  const scaling = rope && ropeToHub(rope);
+  return {
+    attention_bias: hasBias('blk.0.attn_kv_a_mqa'),
+    num_key_value_heads: numHeads,
+    head_dim: rotaryDim,
+    partial_rotary_factor: undefined,
+    kv_lora_rank: headDim - rotaryDim,
+    q_lora_rank: queryLatentDim === 0 ? null : queryLatentDim,
+    qk_rope_head_dim: rotaryDim,
+    qk_nope_head_dim: queryDim - rotaryDim,
+    v_head_dim: fields.count(key('attention.value_length_mla'), fields.count(key('attention.value_length'))),
+    ...(scaling === undefined || multiplier === 0
+      ? {}
+      : { rope_scaling: { ...scaling, mscale: 10 * multiplier, mscale_all_dim: 10 * multiplier } }),
+  };
+}
+
 function lfm2Settings({ fields, description: { config, weights } }: Source): Json {
   const { experts } = config;
   return {
@@ -288,13 +338,17 @@ function attentionScalar(description: EmbedderDescription): number {
 
 /** The factor of attention scores. */
 function attentionScale(description: EmbedderDescription): number {
-  const program = (description as ModelDescription).buildProgram({
-    maxTokens: 1,
-    maxSequences: 1,
-    maxOutputRows: 1,
-    cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, dtype: { keys: 'f32', values: 'f32' } },
-    topK: 1,
-  });
+  const sizes = { maxTokens: 1, maxSequences: 1 } as const;
+  const cache = {
+    numBlocks: 1,
+    blockSize: 16,
+    maxBlocksPerSequence: 1,
+    dtype: { keys: 'f32', values: 'f32' },
+  } as const;
+  const program =
+    'buildProgram' in description
+      ? (description as ModelDescription).buildProgram({ ...sizes, maxOutputRows: 1, cache, topK: 1 })
+      : description.buildEmbeddingProgram({ ...sizes, pooling: 'mean' });
   return Number(program.records.find(({ op }) => op === 'attention')?.attributes['scale']);
 }
 

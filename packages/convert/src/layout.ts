@@ -29,9 +29,12 @@ export function layOut(
     const dtypes = owners.map(dtypeOf);
     // a fused tensor gets a dtype that suits all its parts
     const dtype = dtypes.every((other) => other === dtypes[0]) ? (dtypes[0] as DType) : 'f32';
-    const encoded = parts.map(({ shape }, index) => {
+    const isPlain = first.storedAs === undefined || first.storedAs === 'transposed-rows';
+    const encoded = parts.map(({ shape, storedAs: how }, index) => {
       const { stored } = owners[index] as Weight;
-      return reencodedView(reshapedView(stored, shape), first.storedAs === undefined ? dtype : 'f32');
+      const shaped = reshapedView(stored, shape);
+      if (how === 'transposed-rows') return transposed(source, shaped, dtype);
+      return reencodedView(shaped, isPlain ? dtype : 'f32');
     });
     const laid = storedAs(source, wholeOf(storedName, parts, encoded), first.storedAs, dtype);
     if (first.stackOf === undefined) return [{ ...laid, name: storedName, read: laid.read }];
@@ -50,16 +53,24 @@ function wholeOf(name: string, parts: readonly WeightRequest[], encoded: readonl
   const [, ...rest] = first.shape;
   if (rows.step === undefined) return concatenatedView(name, [rows.total, ...rest], [first, ...others]);
   const places = parts.map(({ rows: own }) => ({ begin: own?.begin ?? 0, step: own?.step ?? 1 }));
-  return mergedMatricesView(name, rows.total, encoded, places);
+  const stack = mergedMatricesView(name, rows.total, encoded, places);
+  if (rows.isFlat !== true) return stack;
+  const [numMatrices, numRows, ...columns] = stack.shape as readonly [number, number, ...number[]];
+  return reshapedView(stack, [numMatrices * numRows, ...columns]);
+}
+
+/** Blocks cannot be split: stored unquantized. */
+function transposed(source: string, matrix: StoredTensor, dtype: DType): StoredTensor {
+  return transposedView(source, reencodedView(matrix, dtype === 'f16' || dtype === 'bf16' ? dtype : 'f32'));
 }
 
 function storedAs(source: string, whole: StoredTensor, how: WeightRequest['storedAs'], dtype: DType): StoredTensor {
   switch (how) {
     case undefined:
+    case 'transposed-rows':
       return whole;
     case 'transposed':
-      // blocks cannot be split: stored unquantized
-      return transposedView(source, reencodedView(whole, dtype === 'f16' || dtype === 'bf16' ? dtype : 'f32'));
+      return transposed(source, whole, dtype);
     case 'minus-one':
       return mappedF32View(whole, (value) => value - 1);
     case 'log-of-negative':

@@ -75,15 +75,21 @@ export async function convertToFolder(
     texts.set('tokenizer.json', tokenizer.tokenizer);
     texts.set('tokenizer_config.json', tokenizer.config);
   }
-  for (const [name, json] of poolingFiles(source.file)) texts.set(name, json);
+  const [dense, own] = [tensors.filter(isDense), tensors.filter((tensor) => !isDense(tensor))];
+  for (const [name, json] of sentenceFiles(source.file, dense)) texts.set(name, json);
   const progress = new WriteProgress(tensors, options);
   return writeTogether(target, async (files) => {
     let sizeBytes = await writeWeights(
       files,
-      tensors.map((tensor) => counted(tensor, progress)),
+      own.map((tensor) => counted(tensor, progress)),
       splitSizeBytes,
       signal,
     );
+    for (const [index, tensor] of dense.entries()) {
+      const file = await files.open(`${denseFolder(index)}/model.safetensors`);
+      const only = { ...counted(tensor, progress), name: 'linear.weight' };
+      sizeBytes += (await writeSafetensors(file, { tensors: [only], metadata: { format: 'pt' } })).sizeBytes;
+    }
     for (const [name, json] of texts) {
       const sink = await files.open(name);
       await sink.write(new TextEncoder().encode(`${JSON.stringify(json, null, name === 'tokenizer.json' ? 0 : 2)}\n`));
@@ -159,6 +165,7 @@ function shownTensors({ config }: EmbedderDescription, weights: ReadonlyMap<stri
     if (embedding === 'transformer.wte' && name !== 'gpt2') continue;
     shown.set(`${embedding}.weight`, table);
   }
+  for (const [own, { shape }] of weights) if (own.startsWith('dense_')) shown.set(own, shape);
   const types = weights.get('token_types.weight');
   if (types !== undefined) shown.set('embeddings.token_type_embeddings.weight', types.shape);
   if (name === 'mixtral') shown.set('model.layers.0.block_sparse_moe.gate.weight', [1]);
@@ -204,8 +211,17 @@ function tokenIds({ gguf }: Extract<ConvertSource, { format: 'gguf' }>): Json {
   return { ...id('bos'), ...id('eos'), ...id('pad') };
 }
 
-/** The pooling settings of sentence-transformers. */
-function poolingFiles(file: ModelFile): [string, Json][] {
+/** A dense layer after pooling, which has a folder of its own. */
+function isDense({ name }: StoredTensor): boolean {
+  return name.startsWith('dense_');
+}
+
+function denseFolder(index: number): string {
+  return `${index + 2}_Dense`;
+}
+
+/** The settings of pooling and of the dense layers for sentence-transformers. */
+function sentenceFiles(file: ModelFile, dense: readonly StoredTensor[]): [string, Json][] {
   const pooling = hasRankingHead(file) ? undefined : storedPooling(file);
   if (pooling === undefined) return [];
   const modes = {
@@ -224,8 +240,14 @@ function poolingFiles(file: ModelFile): [string, Json][] {
     path,
     type: `sentence_transformers.models.${name}`,
   });
+  const modules = [module(0, '', 'Transformer'), module(1, '1_Pooling', 'Pooling')];
   return [
     ['1_Pooling/config.json', json],
-    ['modules.json', [module(0, '', 'Transformer'), module(1, '1_Pooling', 'Pooling')] as unknown as Json],
+    ...dense.map(({ shape: [numOutputs, numInputs] }, index): [string, Json] => {
+      modules.push(module(index + 2, denseFolder(index), 'Dense'));
+      const activation = { bias: false, activation_function: 'torch.nn.modules.linear.Identity' };
+      return [`${denseFolder(index)}/config.json`, { in_features: numInputs, out_features: numOutputs, ...activation }];
+    }),
+    ['modules.json', modules as unknown as Json],
   ];
 }

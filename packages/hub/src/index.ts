@@ -12,5 +12,5 @@ export {
   MAX_TOKENIZER_JSON_BYTES,
 } from './limits.js';
 export { groupGgufFiles, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
-export type { SentenceModule, SentenceTransformers } from './sentence-transformers.js';
+export { denseFiles, type SentenceModule, type SentenceTransformers } from './sentence-transformers.js';
 export { findWeightFiles, type WeightFiles } from './weight-files.js';

@@ -63,3 +63,19 @@ export async function readSentenceTransformers(
     config: await readJsonFile(files, 'config_sentence_transformers.json', MAX_CONFIG_BYTES, options),
   };
 }
+
+const identity = 'torch.nn.modules.linear.Identity';
+
+/**
+ * The weight files of the dense layers after pooling, in their order.
+ * @throws {FormatError} for an activation other than the identity
+ */
+export function denseFiles(sentence: SentenceTransformers | undefined): string[] {
+  const dense = sentence?.modules.filter(({ type }) => /\bDense$/.test(type)) ?? [];
+  return dense.map(({ path, config }) => {
+    const activation = config?.optionalString('activation_function') ?? identity;
+    if (activation === identity) return `${path}/model.safetensors`;
+    const message = `expected ${identity}, got ${activation}`;
+    throw new FormatError({ source: `${path}/config.json`, field: 'activation_function', message });
+  });
+}

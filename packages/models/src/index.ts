@@ -54,6 +54,7 @@ export {
 } from './registry.js';
 export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
+export { withDenseLayers } from './settings/encoder-settings.js';
 export { rowsView, stackedView, transposedView } from './file/stored-views.js';
 export {
   loadWeight,

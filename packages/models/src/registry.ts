@@ -2,18 +2,22 @@
 import { ArgumentError, describeValue, FormatError } from '@winnow/tensor';
 import type { Architecture, EmbedderDescription, ModelDescription, ModelFile } from './program/architecture.js';
 import { bert } from './architectures/bert.js';
+import { deepseek2 } from './architectures/deepseek2.js';
 import { ernie45 } from './architectures/ernie45.js';
 import type { Pooling } from './program/embedding-program.js';
 import { gemma } from './architectures/gemma.js';
+import { gemmaEmbedding } from './architectures/gemma-embedding.js';
 import { gemma2 } from './architectures/gemma2.js';
 import { gemma3 } from './architectures/gemma3.js';
 import { glm4 } from './architectures/glm4.js';
+import { glm4moe } from './architectures/glm4moe.js';
 import { gpt2 } from './architectures/gpt2.js';
 import { gptOss } from './architectures/gpt-oss.js';
 import { granite } from './architectures/granite.js';
 import { granitemoe } from './architectures/granitemoe.js';
 import { lfm2 } from './architectures/lfm2.js';
 import { lfm2moe } from './architectures/lfm2moe.js';
+import { gte } from './architectures/gte.js';
 import { llama } from './architectures/llama.js';
 import { mixtral } from './architectures/mixtral.js';
 import { modernBert } from './architectures/modern-bert.js';
@@ -45,6 +49,7 @@ export const architectures: readonly Architecture[] = [
   phi3,
   gemma,
   gemma2,
+  gemmaEmbedding,
   gemma3,
   gpt2,
   starcoder2,
@@ -53,6 +58,8 @@ export const architectures: readonly Architecture[] = [
   granitemoe,
   ernie45,
   glm4,
+  glm4moe,
+  deepseek2,
   smollm3,
   mixtral,
   qwen2moe,
@@ -67,6 +74,7 @@ export const architectures: readonly Architecture[] = [
   bert,
   xlmRoberta,
   nomicBert,
+  gte,
   modernBert,
 ];
 
@@ -148,19 +156,23 @@ const ggufPoolings: readonly Pooling[] = ['mean', 'cls', 'last'];
 export const rankPooling = 4;
 
 /** @throws {FormatError} for an architecture that is not supported */
-export function architectureOf({ format, fields }: ModelFile): Architecture {
+export function architectureOf(file: ModelFile): Architecture {
+  const { format, fields } = file;
   const isGguf = format === 'gguf';
   const field = isGguf ? 'general.architecture' : 'model_type';
   const name = fields.raw(field);
   const namesOf = (architecture: Architecture): readonly string[] =>
     isGguf ? architecture.ggufNames : architecture.hubNames;
-  const found = architectures.find((candidate) => namesOf(candidate).includes(name as string));
+  const isFound = (candidate: Architecture): boolean =>
+    namesOf(candidate).includes(name as string) && candidate.accepts?.(file) !== false;
+  const found = architectures.find(isFound);
   if (found !== undefined) return found;
   const families = architectures.map((architecture) => architecture.name);
   const reason = typeof name === 'string' ? `: ${whatIsMissing(name, families)}` : '';
+  const known = [...new Set(architectures.flatMap(namesOf))].join(', ');
   throw new FormatError({
     source: fields.source,
     field,
-    message: `architecture ${describeValue(name)} is not supported${reason}; expected one of ${architectures.flatMap(namesOf).join(', ')}`,
+    message: `architecture ${describeValue(name)} is not supported${reason}; expected one of ${known}`,
   });
 }

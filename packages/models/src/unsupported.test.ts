@@ -16,10 +16,9 @@ async function messageOf(format: ModelFile['format'], name: unknown): Promise<st
 }
 
 test.each([
-  ['gguf', 'deepseek2', 'it needs multi-head latent attention', 'qwen2moe'],
-  ['safetensors', 'deepseek_v3', 'it needs multi-head latent attention', 'qwen2moe'],
-  ['safetensors', 'glm4_moe', 'it needs a mixture of experts whose shared experts have no gate', 'qwen2moe'],
-  ['safetensors', 'granitemoeshared', 'it needs a mixture of experts whose shared experts have no gate', 'granitemoe'],
+  ['gguf', 'glm-dsa', 'it needs a description of its layers', 'deepseek2'],
+  ['safetensors', 'deepseek_v32', 'it needs a description of its layers', 'deepseek2'],
+  ['safetensors', 'granitemoeshared', 'it needs a description of its layers', 'granitemoe'],
   ['safetensors', 'granitemoehybrid', 'it needs state-space layers', 'lfm2'],
   ['safetensors', 'roberta', 'it needs the positions and tokens of this encoder', 'xlm-roberta'],
   ['gguf', 'qwen3vl', 'it needs an image encoder', 'qwen3'],

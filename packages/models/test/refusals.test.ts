@@ -17,6 +17,13 @@ const embedding = { shape: [3, 8], values: new Float32Array(24) };
 /** These tensors and another, since a file with two layers has at least two. */
 const withRoom = (tensors: readonly (readonly [string, typeof embedding])[]): Map<string, typeof embedding> =>
   new Map([...tensors, ['other.weight', embedding]]);
+const latents = {
+  kv_lora_rank: 4,
+  qk_rope_head_dim: 2,
+  qk_nope_head_dim: 2,
+  n_routed_experts: 4,
+  moe_intermediate_size: 4,
+};
 const rope = (type: string, more: object = {}): object => ({ rope_scaling: { type, ...more } });
 
 test.each([
@@ -44,9 +51,11 @@ test.each([
   ['gemma', { final_logit_softcapping: 30 }, /final_logit_softcapping: expected 0, got 30/],
   ['gemma2', { query_pre_attn_scalar: 0 }, /query_pre_attn_scalar: expected a positive number, got 0/],
   ['gemma2', { attn_logit_softcapping: -1 }, /attn_logit_softcapping: expected a positive number or none, got -1/],
-  ['gemma3_text', { use_bidirectional_attention: true }, /use_bidirectional_attention: expected false, got true/],
   ['gemma3_text', { attn_logit_softcapping: 50 }, /attn_logit_softcapping: expected 0, got 50/],
   ['gemma3_text', { sliding_window_pattern: 0 }, /sliding_window_pattern: expected a positive integer/],
+  ['deepseek_v2', { topk_method: 'group_limited_greedy' }, /topk_method: expected greedy or noaux_tc, got/],
+  ['deepseek_v3', { ...latents, n_group: 2 }, /n_group: expected 0 or 1, got 2/],
+  ['deepseek_v3', { ...latents, rope_interleave: false }, /rope_interleave: expected true, got false/],
   ['starcoder2', { mlp_type: 'gated' }, /mlp_type: expected default, got "gated"/],
   ['starcoder2', { norm_type: 'rms' }, /norm_type: expected layer_norm, got "rms"/],
   ['gpt2', { add_cross_attention: true }, /add_cross_attention: expected false, got true/],

@@ -11,6 +11,10 @@ export const sliceColumnsCases: readonly KernelCase[] = [
     [7, 7, 4],
     [0, 32, 32],
     [0, 40, 33],
+    [-5, 3, 8],
+    [-6, 8, 16],
+    [-4, 9, 3],
+    [-8, 8, 11],
   ].map(([begin, rowLength, length]) => padded(begin, rowLength, length)),
 ];
 
@@ -44,7 +48,7 @@ function padded(begin: number, rowLength: number, length: number): KernelCase {
       const at = (i: number): number => begin + (i % length);
       const y = exact(
         Array.from({ length: 10 * length }, (_, i) =>
-          at(i) < rowLength ? xs[Math.floor(i / length) * rowLength + at(i)] : 0,
+          at(i) >= 0 && at(i) < rowLength ? xs[Math.floor(i / length) * rowLength + at(i)] : 0,
         ),
       );
       return { inputs: { x }, expected: { y } };

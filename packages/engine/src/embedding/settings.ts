@@ -19,7 +19,7 @@ export interface EmbeddingSettings {
 }
 
 /** Supported modules of sentence-transformers. */
-const knownModules = /\b(Transformer|Pooling|Normalize)$/;
+const knownModules = /\b(Transformer|Pooling|Dense|Normalize)$/;
 
 /** @throws {FormatError} for modules and settings that would change the vectors and are not supported */
 export function embeddingSettings(
@@ -29,7 +29,7 @@ export function embeddingSettings(
 ): EmbeddingSettings {
   for (const { type, name } of sentence?.modules ?? []) {
     if (knownModules.test(type)) continue;
-    const message = `expected Transformer, Pooling or Normalize, got ${type}`;
+    const message = `expected Transformer, Pooling, Dense or Normalize, got ${type}`;
     throw new FormatError({ source: 'modules.json', field: name, message });
   }
   const config = sentence?.config;

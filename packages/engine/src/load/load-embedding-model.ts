@@ -121,7 +121,7 @@ async function describe<M>(
   backend: Backend,
   kindOf: DescribeKind<M>,
 ): Promise<DescribedModel<M>> {
-  const file = await opened.openFile();
+  const file = await opened.openFile(true);
   const ownTokenizer = await opened.openTokenizer();
   const { description, pooling, recommendedSize, create } = await kindOf(file, ownTokenizer);
   const { config } = description;

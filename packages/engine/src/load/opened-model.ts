@@ -2,6 +2,7 @@
 import type { ByteSource, TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import {
+  denseFiles,
   openHubFolder,
   pageInsteadOf,
   type HubFiles,
@@ -9,7 +10,7 @@ import {
   type SentenceTransformers,
   oneFileFolder,
 } from '@winnow/hub';
-import { Fields, type ModelFile } from '@winnow/models';
+import { Fields, withDenseLayers, type ModelFile } from '@winnow/models';
 import {
   openSafetensors,
   openShardedSafetensors,
@@ -35,8 +36,11 @@ export interface OpenedModel {
   readonly sentenceTransformers: SentenceTransformers | undefined;
   /** The field that a tokenizer would be read from, for error messages. */
   readonly tokenizerField: string;
-  /** Settings, and the tensors without their data. */
-  openFile(): Promise<ModelFile>;
+  /**
+   * Settings, and the tensors without their data.
+   * @param hasDense whether to add the dense layers that follow the pooling of an embedding model
+   */
+  openFile(hasDense?: boolean): Promise<ModelFile>;
   /** `undefined` when the model has none. */
   openTokenizer(): Promise<Tokenizer | undefined>;
   close(): Promise<void>;
@@ -83,10 +87,16 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
     defaultSampling: generationConfig === undefined ? {} : recommendedSampling(generationConfig),
     sentenceTransformers: hub.sentenceTransformers,
     tokenizerField: 'tokenizer.json',
-    async openFile() {
+    async openFile(hasDense = false) {
       const store = await openWeights(hub, options);
       stores.push(store);
-      return { format: 'safetensors', fields: Fields.ofJson(`${hub.name}/config.json`, config.value), store };
+      const modules: TensorStore[] = [];
+      for (const name of hasDense ? denseFiles(hub.sentenceTransformers) : []) {
+        modules.push(await openSafetensors(await files.open(name), options));
+        stores.push(...modules.slice(-1));
+      }
+      const fields = Fields.ofJson(`${hub.name}/config.json`, config.value);
+      return { format: 'safetensors', fields, store: withDenseLayers(store, modules) };
     },
     async openTokenizer() {
       const json = await hub.readTokenizerJson(options);

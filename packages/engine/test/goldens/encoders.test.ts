@@ -14,7 +14,7 @@ interface Golden {
 const limit = 5e-4;
 
 /** The poolings that folders without modules do not declare. */
-const poolings: Readonly<Record<string, Pooling>> = { 'bert-cls': 'cls', 'xlm-roberta': 'cls' };
+const poolings: Readonly<Record<string, Pooling>> = { 'bert-cls': 'cls', 'xlm-roberta': 'cls', gte: 'cls' };
 
 const backends: Record<string, Backend> = {};
 beforeAll(async () => {

@@ -2,13 +2,13 @@
  * Gemma 3 (arXiv:2503.19786), text: sandwich norms, an RMS norm of each head of q and of k before the rotation, five
  * local layers to each global one. Local layers have a separate RoPE base and no scaling.
  */
-import { describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
+import { describeDecoder, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
 import { embedTokens, ropeFrequenciesName } from '../program/decoder-program.js';
-import { headNormTensors, isDerivedTensor, settingBias, type Bias } from '../program/tensors.js';
+import { headNormTensors, isDerivedTensor, settingBias } from '../program/tensors.js';
 import { capOf } from '../settings/config-checks.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
@@ -37,7 +37,7 @@ const textPart = {
   otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
 } as const;
 
-interface Gemma3Settings {
+export interface Gemma3Settings {
   readonly config: RotaryDecoderConfig;
   /** RoPE base of the layers with a sliding window. */
   readonly localRope: RopeConfig;
@@ -50,63 +50,78 @@ export const gemma3: Architecture = {
   models: 'Gemma 3, also the language model of multimodal checkpoints',
   limits: [
     'GGUF files have no key for the attention scale: a model with 62 layers gets the scale of the 27B model.',
-    'Only the language model of multimodal checkpoints is read; bidirectional attention is not supported.',
+    'Only the language model of multimodal checkpoints is read.',
   ],
   ggufNames: ['gemma3'],
   hubNames: ['gemma3_text', 'gemma3'],
   hubClass: 'Gemma3ForCausalLM',
   async describe(checkpoint) {
     const file = textPartOf(checkpoint, textPart);
-    const { config, localRope, scale, finalCap } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
-    const tensors = requests(file, config, settingBias(file, 'attention_bias'));
-    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
-    const rotary = rotaryOf(file.fields, config.rope);
-    const localRotary = rotaryOf(file.fields, localRope, `${ropeFrequenciesName}.local`);
+    const settings = await gemma3Settings(file, 'gemma3');
+    const { config, finalCap } = settings;
+    const weights = collectWeights(file.store, gemma3Tensors(file, config), (name) => isDerivedTensor(name, config));
+    const { rotaries, layer } = gemma3Layers(file, settings);
     return describeDecoder({
       config,
       weights,
-      rotaries: [rotary, localRotary],
+      rotaries,
       embed: (step) => embedTokens(step, gemmaEmbeddingScale(config)),
       norm: rmsNorm,
-      layer: sandwichLayer((layer, step) => ({
-        rotary: config.windowedLayers?.[layer] === true ? localRotary : rotary,
-        scale,
-        window: windowOf(config, layer),
-        normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
-      })),
+      layer,
       softCap: finalCap,
     });
   },
 };
 
-async function ofGguf(file: ModelFile): Promise<Gemma3Settings> {
+/** The layers, causal or not as the program is. */
+export function gemma3Layers(
+  { fields }: ModelFile,
+  { config, localRope, scale }: Gemma3Settings,
+): Required<Pick<DecoderDesign, 'rotaries' | 'layer'>> {
+  const rotary = rotaryOf(fields, config.rope);
+  const localRotary = rotaryOf(fields, localRope, `${ropeFrequenciesName}.local`);
+  const layer = sandwichLayer((index, step) => ({
+    rotary: config.windowedLayers?.[index] === true ? localRotary : rotary,
+    scale,
+    window: windowOf(config, index),
+    normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+  }));
+  return { rotaries: [rotary, localRotary], layer };
+}
+
+/** @param architecture of GGUF keys. Whether attention is bidirectional is not checked */
+export async function gemma3Settings(file: ModelFile, architecture: string): Promise<Gemma3Settings> {
+  return file.format === 'gguf' ? ofGguf(file, architecture) : ofHub(file, architecture);
+}
+
+async function ofGguf(file: ModelFile, architecture: string): Promise<Gemma3Settings> {
   const { fields } = file;
   const base = await configFromGguf(file, {
-    architecture: 'gemma3',
+    architecture,
     norm: 'rms',
     activation: 'gelu_pytorch_tanh',
-    known: ['final_logit_softcapping'],
+    known: ['final_logit_softcapping', 'attention.causal'],
   });
   // without a sliding window no layer is local
   const config = withGgufWindow(fields, base, { window: 0, period: usualPeriod });
   const { layout, rotaryDim } = config.rope;
   return {
     config,
-    localRope: { layout, rotaryDim, base: fields.number('gemma3.rope.freq_base_swa', 10000) },
+    localRope: { layout, rotaryDim, base: fields.number(`${architecture}.rope.freq_base_swa`, 10000) },
     scale: gemmaGgufScale(config, depthOf27B),
-    finalCap: capOf(fields, 'gemma3.final_logit_softcapping', 0),
+    finalCap: capOf(fields, `${architecture}.final_logit_softcapping`, 0),
   };
 }
 
-function ofHub(file: ModelFile): Gemma3Settings {
+function ofHub(file: ModelFile, architecture: string): Gemma3Settings {
   const { fields } = file;
   const rope = { base: 1_000_000, layerType: 'full_attention' };
   const config = configFromHub(file, {
-    ...gemmaHub(fields, 'gemma3'),
+    ...gemmaHub(fields, architecture),
     numHeads: 8,
     numKvHeads: 4,
     contextLength: 131072,
-    known: ['final_logit_softcapping'],
+    known: ['final_logit_softcapping', 'use_bidirectional_attention'],
     rope,
   });
   const period = fields.count('sliding_window_pattern', usualPeriod);
@@ -123,7 +138,8 @@ function ofHub(file: ModelFile): Gemma3Settings {
   };
 }
 
-function* requests(file: ModelFile, config: RotaryDecoderConfig, bias: Bias): Generator<WeightRequest> {
+export function* gemma3Tensors(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
+  const bias = settingBias(file, 'attention_bias');
   yield* sandwichTensors(file, config, { attentionBias: bias, normsLackOne: true }, gemmaNorms);
   for (let layer = 0; layer < config.numLayers; layer++) {
     yield* headNormTensors(file, config, layer, { normsLackOne: true });

@@ -5,7 +5,13 @@
  */
 import type { ProgramTensor } from '@winnow/ops';
 import { add, attentionBlock, describeDecoder, linear, linearRows, rmsNorm } from '../blocks/decoder-blocks.js';
-import { expertsFromGguf, expertsFromHub, expertTensors, feedForwardOf } from '../blocks/experts.js';
+import {
+  expertsFromGguf,
+  expertsFromHub,
+  expertTensors,
+  feedForwardOf,
+  type HubExpertNames,
+} from '../blocks/experts.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import type { Fields } from '../file/fields.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
@@ -78,6 +84,12 @@ function convolution(step: DecoderStep, layer: number, x: ProgramTensor, numTaps
   const { y } = b.append('short-conv', { x: z, weight: taps, ...step.stateInputs() }, {}, { state });
   return linear(step, `${own}.out_proj`, b.activation('multiply', { a: y as ProgramTensor, b: after }));
 }
+
+const hubExpertNames: HubExpertNames = {
+  module: 'feed_forward',
+  matrices: ['w1', 'w3', 'w2'],
+  scoreBias: 'expert_bias',
+};
 
 const routing = { score: 'sigmoid', normalize: true } as const;
 
@@ -183,10 +195,7 @@ function* requests(
       yield* headNormTensors(file, config, layer, {}, 'layernorm');
     }
     if (experts !== undefined && experts.layers[layer] !== false) {
-      yield* expertTensors(file, config, experts, layer, { module: 'feed_forward', matrices: ['w1', 'w3', 'w2'] });
-      const bias = `${own}.exp_probs_b.bias`;
-      const storedBias = names.isHub ? `${hub}.feed_forward.expert_bias` : bias;
-      yield { name: bias, storedName: storedBias, shape: [experts.numExperts], optional: true };
+      yield* expertTensors(file, config, experts, layer, hubExpertNames);
     } else {
       yield* matrix(['ffn_gate', 'feed_forward.w1'], ffnDim, hiddenDim);
       yield* matrix(['ffn_up', 'feed_forward.w3'], ffnDim, hiddenDim);

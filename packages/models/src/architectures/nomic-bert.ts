@@ -7,7 +7,7 @@ import { describeEncoder, embedWithNorm, postNormLayer } from '../blocks/encoder
 import { rotaryOf } from '../blocks/rotary.js';
 import type { Fields } from '../file/fields.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
-import type { EncoderArchitecture, ModelFile } from '../program/architecture.js';
+import type { EmbedderDescription, EncoderArchitecture, ModelFile } from '../program/architecture.js';
 import type { RopeConfig } from '../program/config.js';
 import { isDerivedTensor, tensorNames, type Bias } from '../program/tensors.js';
 import { refuseSettings } from '../settings/config-checks.js';
@@ -39,17 +39,25 @@ export const nomicBert: EncoderArchitecture = {
   async describe(checkpoint) {
     const file = encoderPart(checkpoint, { outer: ['bert.', 'model.'], heads: /^(pooler|cls)\./ });
     const config = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
-    const isDerived = (name: string): boolean => isDerivedTensor(name, config);
-    const rotary = rotaryOf(file.fields, config.rope);
-    return describeEncoder({
-      config,
-      weights: collectWeights(file.store, requests(file, config), isDerived),
-      rotaries: [rotary],
-      embed: embedWithNorm,
-      layer: postNormLayer({ rotary }, gatedFeedForward),
-    });
+    return describeNomicBert(file, config, requests(file, config));
   },
 };
+
+/** Post-norm blocks with rotary positions and gated FFNs. */
+export function describeNomicBert(
+  file: ModelFile,
+  config: RotaryEncoderConfig,
+  tensors: Iterable<WeightRequest>,
+): EmbedderDescription {
+  const rotary = rotaryOf(file.fields, config.rope);
+  return describeEncoder({
+    config,
+    weights: collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config)),
+    rotaries: [rotary],
+    embed: embedWithNorm,
+    layer: postNormLayer({ rotary }, gatedFeedForward),
+  });
+}
 
 async function ofGguf(file: ModelFile): Promise<RotaryEncoderConfig> {
   const { fields, store } = file;

@@ -29,8 +29,8 @@ export const qwen2moe: Architecture = {
       ? withQwenWindow(file, configFromHub(file, hub))
       : await configFromGguf(file, { architecture: 'qwen2moe', norm: 'rms', known: ['expert_count'] });
     const experts = isHub
-      ? expertsFromHub(file, config, { ...routing, hasSharedExpert: true })
-      : expertsFromGguf(file, config, routing, true);
+      ? expertsFromHub(file, config, { ...routing, shared: 'gated' })
+      : expertsFromGguf(file, config, routing, 'gated');
     const hasBias = isHub && file.fields.boolean('qkv_bias', true);
     const usual: UsualTensors = { attentionBias: hasBias ? 'required' : 'optional', outputBias: 'optional' };
     const tensors = expertDecoderTensors(file, config, experts, usual);

@@ -3,7 +3,7 @@ import { expertsFromGguf, expertsFromHub } from '../blocks/experts.js';
 import { Fields } from '../file/fields.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
-import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromGguf, withoutPredictors } from '../settings/gguf-settings.js';
 import { configFromHub, layersOfType } from '../settings/hub-settings.js';
 import { kvHeadsByLayer, listOf } from '../settings/recurrent-settings.js';
 import { textPartOf } from '../settings/text-part.js';
@@ -31,11 +31,9 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
   const { fields } = file;
   const key = (name: string): string => `${architecture}.${name}`;
   const { uniform } = kvHeadsByLayer(file, architecture);
-  const whole = await configFromGguf(uniform, { architecture, norm: 'rms', known: ['expert_count'] });
-  // multi-token prediction layers after the model are not used
-  const numExtra = fields.integer(key('nextn_predict_layers'), 0);
-  if (numExtra >= whole.numLayers) throw fields.refusal(key('nextn_predict_layers'), 'fewer than all layers', numExtra);
-  const numLayers = whole.numLayers - numExtra;
+  const all = await configFromGguf(uniform, { architecture, norm: 'rms', known: ['expert_count'] });
+  const whole = withoutPredictors(file, all);
+  const { numLayers } = whole;
   const listed = listOf(fields, key('attention.recurrent_layers'));
   if (listed !== undefined && listed.length < numLayers) {
     throw fields.refusal(key('attention.recurrent_layers'), `an array of ${numLayers}`, listed);
@@ -47,7 +45,7 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
   const numValueHeads = fields.count(key('ssm.time_step_rank'));
   const keyDim = fields.count(key('ssm.state_size'));
   const innerDim = fields.count(key('ssm.inner_size'), numValueHeads * keyDim);
-  const config = { ...whole, numLayers, recurrentLayers };
+  const config = { ...whole, recurrentLayers };
   return {
     config,
     delta: checkedDelta(fields, {
@@ -58,7 +56,7 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
       numTaps: fields.count(key('ssm.conv_kernel'), 4),
       heads: 'tiled',
     }),
-    experts: architecture === 'qwen35moe' ? expertsFromGguf(file, config, routing, true) : undefined,
+    experts: architecture === 'qwen35moe' ? expertsFromGguf(file, config, routing, 'gated') : undefined,
   };
 }
 
@@ -89,7 +87,7 @@ export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Se
       numTaps: fields.count('linear_conv_kernel_dim', 4),
       heads: 'grouped',
     }),
-    experts: hasExperts ? expertsFromHub(file, config, { ...routing, hasSharedExpert: true }) : undefined,
+    experts: hasExperts ? expertsFromHub(file, config, { ...routing, shared: 'gated' }) : undefined,
   };
 }
 

@@ -13,6 +13,7 @@ import {
   gatedFfnTensors,
   headNormTensors,
   isDerivedTensor,
+  isPredictorTensor,
   outerTensors,
   tensorNames,
   usualNorm,
@@ -44,7 +45,7 @@ export async function describeQwen35(whole: ModelFile, architecture: string): Pr
     file.format === 'gguf' ? await settingsFromGguf(file, architecture) : settingsFromHub(file, architecture);
   const { config, delta, experts } = settings;
   const weights = collectWeights(file.store, requests(file, settings), (name) => {
-    return isDerivedTensor(name, config) || isPredictor(name, config.numLayers);
+    return isDerivedTensor(name, config) || isPredictorTensor(name, config);
   });
   const rotary = rotaryOf(file.fields, config.rope);
   const feedForward = feedForwardOf(experts);
@@ -66,12 +67,6 @@ export async function describeQwen35(whole: ModelFile, architecture: string): Pr
 
 function isRecurrent({ config }: Qwen35Settings, layer: number): boolean {
   return config.recurrentLayers?.[layer] === true;
-}
-
-/** Tensors of multi-token prediction layers. */
-function isPredictor(name: string, numLayers: number): boolean {
-  const layer = /^blk\.(\d+)\./.exec(name)?.[1];
-  return name.startsWith('mtp.') || (layer !== undefined && Number(layer) >= numLayers);
 }
 
 /** Each head of `attn_q` produces a query and a gate; the gate multiplies the head's attention output. */

@@ -68,8 +68,13 @@ export function add({ b }: DecoderStep, x: ProgramTensor, y: ProgramTensor): Pro
   return b.activation('add', { a: x, b: y });
 }
 
-export function rmsNorm({ b, weight, config }: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
-  return b.activation('rms-norm', { x, weight: weight(`${name}.weight`) }, { eps: config.normEps });
+export function rmsNorm(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  return normWithEps(step, name, x, step.config.normEps);
+}
+
+/** An RMS norm with an epsilon of its own. */
+export function normWithEps({ b, weight }: DecoderStep, name: string, x: ProgramTensor, eps: number): ProgramTensor {
+  return b.activation('rms-norm', { x, weight: weight(`${name}.weight`) }, { eps });
 }
 
 /** With the bias, if there is one. */
@@ -164,6 +169,8 @@ export interface PreNormBlock {
   readonly feedForward?: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
   /** Factor of what attention and FFN add to the hidden states. Default: 1. */
   readonly residualScale?: number;
+  /** Name of the norm before the FFN. Default: `ffn_norm`. */
+  readonly ffnNorm?: string;
 }
 
 /** `x += attn(norm(x)); x += ffn(norm(x))`. */
@@ -172,12 +179,13 @@ export function preNormLayer({
   attention,
   feedForward = gatedFeedForward,
   residualScale = 1,
+  ffnNorm = 'ffn_norm',
 }: PreNormBlock): DecoderDesign['layer'] {
   const scaled = ({ b }: DecoderStep, y: ProgramTensor): ProgramTensor =>
     residualScale === 1 ? y : b.activation('scale', { x: y }, { factor: residualScale });
   return (step, layer, input) => {
     const normed = norm(step, `blk.${layer}.attn_norm`, input);
     const x = add(step, input, scaled(step, attentionBlock(step, layer, normed, attention(layer, step))));
-    return add(step, x, scaled(step, feedForward(step, layer, norm(step, `blk.${layer}.ffn_norm`, x))));
+    return add(step, x, scaled(step, feedForward(step, layer, norm(step, `blk.${layer}.${ffnNorm}`, x))));
   };
 }

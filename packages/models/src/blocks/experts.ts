@@ -14,6 +14,7 @@ import {
   type ExpertPass,
   type LayerExperts,
 } from '../program/expert-placement.js';
+import { refuseSettings } from '../settings/config-checks.js';
 import { gatedFfnTensors, tensorNames, usualTensors, type UsualTensors } from '../program/tensors.js';
 import { add, gatedFeedForward, linear } from './decoder-blocks.js';
 
@@ -26,14 +27,20 @@ export type Routing = Pick<ExpertConfig, 'score' | 'normalize'>;
 /** Values of `expert_gating_func`. */
 const gatingFunctions: Readonly<Record<number, ExpertConfig['score']>> = { 1: 'softmax', 2: 'sigmoid' };
 
+/** A shared expert with a gate, or a number of them without. */
+export type SharedExperts = 'none' | 'gated' | 'counted';
+
 /** The expert size defaults to the FFN dimension. @throws {FormatError} for invalid settings */
 export function expertsFromGguf(
   { fields }: ModelFile,
   { architecture, ffnDim, numLayers }: DecoderConfig,
   routing: Routing,
-  hasSharedExpert = false,
+  shared: SharedExperts = 'none',
 ): ExpertConfig {
   const key = (name: string): string => `${architecture}.${name}`;
+  // experts of a few groups only
+  refuseSettings(fields, { [key('expert_group_count')]: [0, 1] });
+  const expertDim = fields.count(key('expert_feed_forward_length'), ffnDim);
   const gating = fields.integer(key('expert_gating_func'), 0);
   const score = gating === 0 ? routing.score : gatingFunctions[gating];
   if (score === undefined) throw fields.refusal(key('expert_gating_func'), '1 or 2', gating);
@@ -42,8 +49,9 @@ export function expertsFromGguf(
   return checkedExperts(fields, {
     numExperts: fields.count(key('expert_count')),
     numChosen: fields.count(key('expert_used_count')),
-    ffnDim: fields.count(key('expert_feed_forward_length'), ffnDim),
-    sharedFfnDim: hasSharedExpert ? fields.count(key('expert_shared_feed_forward_length'), ffnDim) : 0,
+    ffnDim: expertDim,
+    sharedFfnDim: shared === 'gated' ? fields.count(key('expert_shared_feed_forward_length'), ffnDim) : 0,
+    ...(shared === 'counted' ? countedShared(fields.integer(key('expert_shared_count'), 0), expertDim) : {}),
     score,
     normalize: fields.boolean(key('expert_weights_norm'), routing.normalize),
     scale: scale === 0 ? 1 : scale,
@@ -57,7 +65,8 @@ export interface HubExperts extends Routing {
   readonly count?: string;
   /** Setting with the expert size. Default: `moe_intermediate_size`. */
   readonly size?: string;
-  readonly hasSharedExpert?: boolean;
+  /** Default: none. */
+  readonly shared?: SharedExperts;
   /** Setting with the factor of the weights. */
   readonly scale?: string;
   /** Default: every `decoder_sparse_step`-th layer except those of `mlp_only_layers`. */
@@ -72,21 +81,29 @@ export function expertsFromHub(
     normalize,
     count = 'num_experts',
     size = 'moe_intermediate_size',
-    hasSharedExpert = false,
+    shared = 'none',
     scale,
     isExpertLayer,
   }: HubExperts,
 ): ExpertConfig {
+  refuseSettings(fields, { n_group: [0, 1] });
+  const ffnDim = fields.count(size);
   return checkedExperts(fields, {
     numExperts: fields.count(count),
     numChosen: fields.count('num_experts_per_tok'),
-    ffnDim: fields.count(size),
-    sharedFfnDim: hasSharedExpert ? fields.count('shared_expert_intermediate_size') : 0,
+    ffnDim,
+    sharedFfnDim: shared === 'gated' ? fields.count('shared_expert_intermediate_size') : 0,
+    ...(shared === 'counted' ? countedShared(fields.integer('n_shared_experts', 0), ffnDim) : {}),
     score,
     normalize: fields.boolean('norm_topk_prob', normalize),
     scale: scale === undefined ? 1 : fields.number(scale, 1),
     layers: layersFrom(numLayers, isExpertLayer ?? sparseLayers(fields)),
   });
+}
+
+/** Shared experts without a gate, whose matrices files store as those of one. */
+function countedShared(numShared: number, ffnDim: number): Pick<ExpertConfig, 'sharedFfnDim' | 'numShared'> {
+  return { sharedFfnDim: numShared * ffnDim, numShared };
 }
 
 function sparseLayers(fields: Fields): (layer: number) => boolean {
@@ -122,16 +139,21 @@ export interface HubExpertNames {
   readonly isInterleaved?: boolean;
   /** Whether the router and the experts have biases. */
   readonly hasBias?: boolean;
+  /** Module of the shared expert. Default: `shared_expert`. */
+  readonly shared?: string;
+  /** The bias of the router's scores, which affects only the selection. Default: none. */
+  readonly scoreBias?: string;
 }
 
 /** The router and the stacked matrices of a layer's experts, which the file stores stacked, fused or separately. */
 export function expertTensors(
   file: ModelFile,
   { hiddenDim }: DecoderConfig,
-  { numExperts, ffnDim, sharedFfnDim }: ExpertConfig,
+  experts: ExpertConfig,
   layer: number,
   layout: HubExpertNames = {},
 ): WeightRequest[] {
+  const { numExperts, ffnDim } = experts;
   const names = tensorNames(file);
   const hub = `model.layers.${layer}.${layout.module ?? 'mlp'}`;
   const shapes = { gate: [ffnDim, hiddenDim], up: [ffnDim, hiddenDim], down: [hiddenDim, ffnDim] } as const;
@@ -142,8 +164,21 @@ export function expertTensors(
     ...expertMatrices.flatMap((kind) =>
       stackTensors(file, { kind, layer, hub, layout, shape: [numExperts, ...shapes[kind]] }),
     ),
-    ...(sharedFfnDim === 0 ? [] : sharedTensors(file, hiddenDim, sharedFfnDim, layer, hub)),
+    ...scoreBiasTensor(file, numExperts, layer, layout.scoreBias && `${hub}.${layout.scoreBias}`),
+    ...sharedTensors(file, hiddenDim, experts, layer, `${hub}.${layout.shared ?? 'shared_expert'}`),
   ];
+}
+
+function scoreBiasTensor(
+  file: ModelFile,
+  numExperts: number,
+  layer: number,
+  hubName: string | undefined,
+): WeightRequest[] {
+  if (hubName === undefined) return [];
+  const name = `blk.${layer}.exp_probs_b.bias`;
+  const storedName = file.format === 'safetensors' ? hubName : name;
+  return [{ name, storedName, shape: [numExperts], optional: true }];
 }
 
 /** The matrices of one kind of all experts of a layer. */
@@ -200,22 +235,23 @@ function expertBiasName(layer: number, matrix: ExpertMatrix): string {
 function sharedTensors(
   file: ModelFile,
   hiddenDim: number,
-  ffnDim: number,
+  { sharedFfnDim, numShared }: ExpertConfig,
   layer: number,
-  hub: string,
+  shared: string,
 ): WeightRequest[] {
+  if (sharedFfnDim === 0) return [];
   const names = tensorNames(file);
   const own = `blk.${layer}`;
-  const shared = `${hub}.shared_expert`;
+  const gate = {
+    name: `${own}.ffn_gate_inp_shexp.weight`,
+    storedName: names.isHub ? `${shared}_gate.weight` : `${own}.ffn_gate_inp_shexp.weight`,
+    shape: names.isHub ? [1, hiddenDim] : [hiddenDim],
+  };
   return [
-    ...names.matrix([`${own}.ffn_gate_shexp`, `${shared}.gate_proj`], [ffnDim, hiddenDim], 'none'),
-    ...names.matrix([`${own}.ffn_up_shexp`, `${shared}.up_proj`], [ffnDim, hiddenDim], 'none'),
-    ...names.matrix([`${own}.ffn_down_shexp`, `${shared}.down_proj`], [hiddenDim, ffnDim], 'none'),
-    {
-      name: `${own}.ffn_gate_inp_shexp.weight`,
-      storedName: names.isHub ? `${hub}.shared_expert_gate.weight` : `${own}.ffn_gate_inp_shexp.weight`,
-      shape: names.isHub ? [1, hiddenDim] : [hiddenDim],
-    },
+    ...names.matrix([`${own}.ffn_gate_shexp`, `${shared}.gate_proj`], [sharedFfnDim, hiddenDim], 'none'),
+    ...names.matrix([`${own}.ffn_up_shexp`, `${shared}.up_proj`], [sharedFfnDim, hiddenDim], 'none'),
+    ...names.matrix([`${own}.ffn_down_shexp`, `${shared}.down_proj`], [hiddenDim, sharedFfnDim], 'none'),
+    ...(numShared === undefined ? [gate] : []),
   ];
 }
 
@@ -246,7 +282,7 @@ export function feedForwardOf(
 
 /**
  * The weighted sum `sum_e w_e down_e(act(gate_e x) * up_e x)` of the selected experts for normalized inputs `[T, E]`,
- * plus `sigmoid(g x)` times the shared expert if there is one.
+ * plus the shared expert if there is one, times `sigmoid(g x)` if it has a gate.
  */
 function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, experts: ExpertConfig): ProgramTensor {
   const { b, config, weight } = step;
@@ -310,6 +346,7 @@ function sharedExpert(step: DecoderStep, layer: number, x: ProgramTensor): Progr
   const up = linear(step, `${own}.ffn_up_shexp`, x);
   const hidden = b.activation('glu', { gate, up }, { kind: config.activation });
   const y = linear(step, `${own}.ffn_down_shexp`, hidden);
+  if (!step.hasWeight(`${own}.ffn_gate_inp_shexp.weight`)) return y;
   // files store the gate as a vector or as a matrix of one row
   const row = b.reshape(weight(`${own}.ffn_gate_inp_shexp.weight`), [1, config.hiddenDim]);
   const logit = b.activation('matmul', { x, weight: row });

@@ -24,6 +24,11 @@ export class Fields {
     return new Fields(source, (name) => (Object.hasOwn(json, name) ? json[name] : undefined));
   }
 
+  /** The settings with these values instead of their own. */
+  with(own: Readonly<Record<string, unknown>>): Fields {
+    return new Fields(this.source, (name) => (Object.hasOwn(own, name) ? own[name] : this.#get(name)));
+  }
+
   /** The settings without those named. */
   without(isHidden: (name: string) => boolean): Fields {
     return new Fields(this.source, (name) => (isHidden(name) ? undefined : this.#get(name)));

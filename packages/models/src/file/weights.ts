@@ -11,7 +11,7 @@ import {
   type DType,
   type Shape,
 } from '@winnow/tensor';
-import { matrixRowsView } from './gathered-views.js';
+import { matrixRowsView, reshapedView } from './gathered-views.js';
 import { mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
 
 /** One weight as a program sees it. */
@@ -35,8 +35,11 @@ export interface WeightRequest {
   readonly optional?: boolean;
   /** The weight consists of these rows of a fused tensor; `shape` is that of the part. */
   readonly rows?: FusedRows;
-  /** What the file stores instead of the weight `w`: the transposed matrix or matrices, `w - 1`, or `log(-w)`. */
-  readonly storedAs?: 'transposed' | 'minus-one' | 'log-of-negative';
+  /**
+   * What the file stores instead of the weight `w`: the transposed matrix or matrices (of which `rows` selects, or which
+   * are what `rows` selects), `w - 1`, or `log(-w)`.
+   */
+  readonly storedAs?: 'transposed' | 'transposed-rows' | 'minus-one' | 'log-of-negative';
   /** The weight must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: boolean;
   /** The weight is these tensors of the file, stacked along a new first axis; `storedName` is used only in messages. */
@@ -50,6 +53,8 @@ export interface FusedRows {
   readonly total: number;
   /** These are rows of every matrix of a stack `[numMatrices, numRows, ...]`, from row `begin` on in this distance. */
   readonly step?: number;
+  /** The file stores the stack as one matrix, `[numMatrices * numRows, ...]`. */
+  readonly isFlat?: true;
 }
 
 /** A store that looks up tensors by request. */
@@ -103,8 +108,10 @@ export function collectWeights(
 
 /** The stored tensor as described by the request. */
 function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, stackOf }: WeightRequest): StoredTensor {
-  const whole = rows === undefined ? shape : wholeShape(shape, rows);
-  const expected = storedAs === 'transposed' ? [...whole.slice(0, -2), ...whole.slice(-2).toReversed()] : whole;
+  const part = storedAs === 'transposed-rows' ? transposedShape(shape) : shape;
+  const whole = rows === undefined ? part : wholeShape(part, rows);
+  const unflattened = storedAs === 'transposed' ? transposedShape(whole) : whole;
+  const expected = rows?.isFlat === true ? flatShape(unflattened) : unflattened;
   let stored =
     stackOf === undefined
       ? foundTensor(store, storedName, expected)
@@ -113,13 +120,24 @@ function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, s
           storedName,
           stackOf.map((part) => foundTensor(store, part, expected.slice(1))),
         );
+  if (rows?.isFlat === true) stored = reshapedView(stored, unflattened);
   if (storedAs === 'transposed') stored = transposedView(store.name, stored);
   if (storedAs === 'minus-one') stored = mappedView(store.name, stored, (value) => value + 1);
   if (storedAs === 'log-of-negative') stored = mappedView(store.name, stored, (value) => -Math.exp(value));
   if (rows === undefined) return stored;
   const { begin, step } = rows;
-  if (step !== undefined) return matrixRowsView(stored, begin, shape[1] as number, step);
-  return rowsView(stored, begin, begin + (shape[0] as number));
+  if (step === undefined) return rowsView(stored, begin, begin + (part[0] as number));
+  const selected = matrixRowsView(stored, begin, part[1] as number, step);
+  return storedAs === 'transposed-rows' ? transposedView(store.name, selected) : selected;
+}
+
+function transposedShape(shape: Shape): Shape {
+  return [...shape.slice(0, -2), ...shape.slice(-2).toReversed()];
+}
+
+/** A stack of matrices as one. */
+function flatShape([numMatrices, numRows, ...rest]: Shape): Shape {
+  return [(numMatrices as number) * (numRows as number), ...rest];
 }
 
 /** The shape of a fused tensor with a part of this shape. */

@@ -70,6 +70,8 @@ interface ArchitectureFacts {
   readonly ggufNames: readonly string[];
   /** Values of `model_type` in config.json; conversion writes the first. */
   readonly hubNames: readonly string[];
+  /** Whether a file with one of these names is of this architecture, where several have the name. Default: always. */
+  readonly accepts?: (file: ModelFile) => boolean;
   /** The model's class in Hugging Face's transformers, which conversion writes to config.json. */
   readonly hubClass: string;
   /** The name that llama.cpp's converter gives to the pre-tokenizer, where several names have the same rules. */

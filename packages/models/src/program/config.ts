@@ -18,8 +18,10 @@ export interface ExpertConfig {
   /** Number of experts selected per token. */
   readonly numChosen: number;
   readonly ffnDim: number;
-  /** FFN dimension of the shared expert; 0 without one. */
+  /** FFN dimension of the shared expert, or of all shared experts together; 0 without one. */
   readonly sharedFfnDim: number;
+  /** Number of shared experts that have no gate and are stored as one. Default: a shared expert has a gate. */
+  readonly numShared?: number;
   readonly score: 'softmax' | 'sigmoid';
   /** Whether the weights of the selected experts are normalized to sum to 1. */
   readonly normalize: boolean;

@@ -239,3 +239,9 @@ export function isDerivedTensor(name: string, { isTied }: DecoderConfig): boolea
     (isTied && name === 'lm_head.weight')
   );
 }
+
+/** Tensors of multi-token prediction layers, which follow those of the model. */
+export function isPredictorTensor(name: string, { numLayers }: DecoderConfig): boolean {
+  const layer = /^(?:blk|model\.layers)\.(\d+)\./.exec(name)?.[1];
+  return name.startsWith('mtp.') || (layer !== undefined && Number(layer) >= numLayers);
+}

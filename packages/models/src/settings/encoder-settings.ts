@@ -3,6 +3,7 @@ import type { TensorStore } from '@winnow/bytes';
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig, RopeConfig } from '../program/config.js';
+import { denseLayers } from '../program/embedding-program.js';
 import type { Bias, Names, TensorNames } from '../program/tensors.js';
 import { refuseSettings } from './config-checks.js';
 import { unrotatedFromGguf, type GgufDecoder } from './gguf-settings.js';
@@ -96,4 +97,35 @@ export function encoderAttention(
 /** Names of a norm with its bias. */
 export function biasedNorm(names: TensorNames, of: Names, { hiddenDim }: DecoderConfig): WeightRequest[] {
   return names.norm(of, hiddenDim, 'required');
+}
+
+/**
+ * The dense layers after pooling that the file has. The engine shows those of a folder under the same names.
+ * @throws {FormatError} when they do not lead back to the hidden size
+ */
+export function* denseTensors({ fields, store }: ModelFile, { hiddenDim }: DecoderConfig): Generator<WeightRequest> {
+  let numInputs = hiddenDim;
+  for (const layer of denseLayers) {
+    const name = `${layer}.weight`;
+    const numOutputs = rowsOf(store, name);
+    if (numOutputs === 0) continue;
+    yield { name, storedName: name, shape: [numOutputs, numInputs] };
+    numInputs = numOutputs;
+  }
+  if (numInputs !== hiddenDim) throw fields.refusal('dense layers', `${hiddenDim} outputs`, numInputs);
+}
+
+/** A store with the layers of these modules of sentence-transformers, which closes all of them. */
+export function withDenseLayers(store: TensorStore, modules: readonly TensorStore[]): TensorStore {
+  if (modules.length === 0) return store;
+  const tensors = new Map(store.tensors);
+  for (const [index, module] of modules.entries()) {
+    // further layers become tensors that no architecture knows
+    const layer = denseLayers[index] ?? `dense_${index + 2}`;
+    for (const [name, tensor] of module.tensors) tensors.set(name.replace(/^linear/, layer), tensor);
+  }
+  const close = async (): Promise<void> => {
+    for (const each of [store, ...modules]) await each.close();
+  };
+  return { name: store.name, tensors, close };
 }

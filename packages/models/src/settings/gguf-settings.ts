@@ -73,3 +73,11 @@ export function unrotatedFromGguf(file: ModelFile, decoder: GgufDecoder): Decode
     isTied: !store.tensors.has('output.weight'),
   });
 }
+
+/** Leaves out the layers of multi-token prediction after the model. @throws {FormatError} when there are no others */
+export function withoutPredictors<C extends DecoderConfig>({ fields }: ModelFile, config: C): C {
+  const name = `${config.architecture}.nextn_predict_layers`;
+  const numExtra = fields.integer(name, 0);
+  if (numExtra >= config.numLayers) throw fields.refusal(name, 'fewer than all layers', numExtra);
+  return { ...config, numLayers: config.numLayers - numExtra };
+}

@@ -35,7 +35,7 @@ export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): 
 export function withOuterName(file: ModelFile): ModelFile {
   const { format, store } = file;
   if (format === 'gguf' || !store.tensors.has('embed_tokens.weight')) return file;
-  const outside = (name: string): boolean => name.startsWith('lm_head.') || name.startsWith('model.');
+  const outside = (name: string): boolean => /^(lm_head\.|model\.|dense_)/.test(name);
   return { ...file, store: renamedStore(store, (name) => (outside(name) ? name : `model.${name}`)) };
 }
 

@@ -4,8 +4,8 @@ import type { OpSpec } from '../spec/op-spec.js';
 import { countRows } from './rms-norm.js';
 
 /**
- * Columns `[begin, begin + length)` of every row: `y[..., i] = x[..., begin + i]`, with `pads` 0 for columns beyond the
- * row.
+ * Columns `[begin, begin + length)` of every row: `y[..., i] = x[..., begin + i]`, with `pads` 0 for columns before the row
+ * (`begin` may be negative) and beyond it.
  *
  * Shapes: x `[..., I]`, y `[..., L]` f32 with L = `length`. Ranges of a weight's rows need no copy: see `rows` of the
  * program builder.
@@ -26,7 +26,7 @@ export const sliceColumns: OpSpec = {
   check({ x }, { begin, length, pads }) {
     const rowLength = Number(x[x.length - 1]);
     const end = Number(begin) + (pads === true ? 0 : Number(length));
-    if (Number(begin) < 0 || Number(length) < 0 || end > rowLength) {
+    if ((pads !== true && Number(begin) < 0) || Number(length) < 0 || end > rowLength) {
       throw new ArgumentError({
         argument: 'slice-columns: begin, length',
         expected: `a range within ${rowLength} columns`,
@@ -42,7 +42,8 @@ export const sliceColumns: OpSpec = {
       const numRows = countRows(x.shape);
       for (let row = 0; row < numRows; row++) {
         for (let i = 0; i < length; i++) {
-          y.data[row * length + i] = begin + i < rowLength ? x.data[row * rowLength + begin + i] : 0;
+          const column = begin + i;
+          y.data[row * length + i] = column >= 0 && column < rowLength ? x.data[row * rowLength + column] : 0;
         }
       }
     };
