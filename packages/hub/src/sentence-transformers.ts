@@ -73,9 +73,10 @@ const identity = 'torch.nn.modules.linear.Identity';
 export function denseFiles(sentence: SentenceTransformers | undefined): string[] {
   const dense = sentence?.modules.filter(({ type }) => /\bDense$/.test(type)) ?? [];
   return dense.map(({ path, config }) => {
-    const activation = config?.optionalString('activation_function') ?? identity;
-    if (activation === identity) return `${path}/model.safetensors`;
-    const message = `expected ${identity}, got ${activation}`;
+    // the default of the library is tanh
+    const activation = config?.optionalString('activation_function') ?? 'no activation';
+    if (path !== '' && activation === identity) return `${path}/model.safetensors`;
+    const message = `expected ${identity} in a folder of its own, got ${activation}`;
     throw new FormatError({ source: `${path}/config.json`, field: 'activation_function', message });
   });
 }

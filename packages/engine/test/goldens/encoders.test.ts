@@ -1,4 +1,5 @@
 /** Tiny encoders with random weights against vectors of an independent float64 pass and token ids of llama.cpp. */
+import { fileURLToPath } from 'node:url';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Pooling } from '@winnow/models';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
@@ -86,3 +87,12 @@ for (const name of Object.values(encoderNames).flat()) {
     });
   }
 }
+
+test('a decoder, pooled by its last token as Qwen3-Embedding and E5-Mistral are', async () => {
+  const path = fileURLToPath(new URL('../fixtures/rerank/qwen3/', import.meta.url));
+  const { embeddings, exact } = readJson<Golden & { readonly exact: string[] }>(`${path}embeddings.json`);
+  const backend = backends['WebAssembly'] as Backend;
+  await using model = await loadEmbeddingModel(`${path}hf`, { backend, pooling: 'last' });
+  const ids = embeddings.map(({ tokens }) => tokens);
+  expect(worstOf(await model.embed(ids, { normalize: false }), exact.map(decodeFloats))).toBeLessThan(limit);
+});
