@@ -168,6 +168,8 @@ function createFakeModel(options: FakeOptions, calls: FakeCalls): Model {
     config,
     tokenizer,
     chatTemplate: options.hasChatTemplate === false ? undefined : chatTemplate,
+    imageToken: undefined,
+    insertImages: (ids) => Promise.resolve(ids),
     defaultSampling: { temperature: 0.5, topP: 0.9 },
     contextSize: 64,
     plan,

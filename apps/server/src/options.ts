@@ -9,7 +9,7 @@ export type GenerativeModel = Pick<
   Model,
   'name' | 'backend' | 'config' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'tokenize' | 'metrics'
 > &
-  Partial<Pick<Model, 'logprobs' | 'plan'>>;
+  Partial<Pick<Model, 'logprobs' | 'plan' | 'imageToken' | 'insertImages'>>;
 
 /** What the server requires of an embedding model. */
 export type VectorModel = Pick<EmbeddingModel, 'name' | 'backend' | 'contextSize' | 'dimensions' | 'embedTexts'> &

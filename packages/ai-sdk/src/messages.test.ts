@@ -1,4 +1,4 @@
-import type { LanguageModelV4ToolResultOutput } from '@ai-sdk/provider';
+import { UnsupportedFunctionalityError, type LanguageModelV4ToolResultOutput } from '@ai-sdk/provider';
 import { expect, test } from 'vitest';
 import { chatMessages } from './messages.js';
 
@@ -24,4 +24,23 @@ test.each<[LanguageModelV4ToolResultOutput, string]>([
   expect(chatMessages([{ role: 'tool', content: [result] }])).toEqual([
     { role: 'tool', content, toolCallId: '1', name: 'weather' },
   ]);
+});
+
+test('images of a message are files in base64 or bytes, and other files are refused', () => {
+  const png = { type: 'file', mediaType: 'image/png' } as const;
+  const content = [
+    { type: 'text', text: 'Which is ' },
+    { ...png, data: { type: 'data', data: 'AQI=' } },
+    { ...png, data: { type: 'data', data: Uint8Array.of(3) } },
+    { type: 'text', text: 'red?' },
+  ] as const;
+  expect(chatMessages([{ role: 'user', content: [...content] }])).toEqual([
+    { role: 'user', content: 'Which is red?', images: [Uint8Array.of(1, 2), Uint8Array.of(3)] },
+  ]);
+  for (const file of [
+    { ...png, mediaType: 'audio/mp3', data: { type: 'data', data: 'AQI=' } } as const,
+    { ...png, data: { type: 'url', url: new URL('https://example.com/a.png') } } as const,
+  ]) {
+    expect(() => chatMessages([{ role: 'user', content: [file] }])).toThrow(UnsupportedFunctionalityError);
+  }
 });

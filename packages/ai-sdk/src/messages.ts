@@ -18,7 +18,7 @@ function chatMessage(message: LanguageModelV4Message): ChatMessage[] {
     case 'system':
       return [{ role: 'system', content: message.content }];
     case 'user':
-      return [{ role: 'user', content: message.content.map((part) => textOf(part)).join('') }];
+      return [userMessage(message.content)];
     case 'assistant': {
       const texts: string[] = [];
       const thoughts: string[] = [];
@@ -40,6 +40,29 @@ function chatMessage(message: LanguageModelV4Message): ChatMessage[] {
         return { role: 'tool', content: resultText(output), toolCallId, name: toolName };
       });
   }
+}
+
+type UserContent = Extract<LanguageModelV4Message, { role: 'user' }>['content'];
+
+/** Images stand before the text. */
+function userMessage(content: UserContent): ChatMessage {
+  const images: Uint8Array[] = [];
+  const texts: string[] = [];
+  for (const part of content) {
+    if (part.type === 'file' && /^image(\/|$)/.test(part.mediaType)) images.push(imageOf(part.data));
+    else texts.push(textOf(part));
+  }
+  return { role: 'user', content: texts.join(''), ...(images.length === 0 ? {} : { images }) };
+}
+
+type FileData = Extract<UserContent[number], { type: 'file' }>['data'];
+
+/** The SDK fetches URLs itself, since the model supports none. */
+function imageOf(file: FileData): Uint8Array {
+  if (file.type !== 'data') throw unsupported(`image as ${file.type}`);
+  const { data } = file;
+  if (data instanceof Uint8Array) return data;
+  return Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
 }
 
 function textOf(part: { readonly type: string; readonly text?: string }): string {

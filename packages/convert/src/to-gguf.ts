@@ -14,7 +14,7 @@ import {
   type QuantizeType,
   type Weight,
 } from '@winnow/models';
-import { ArgumentError, checkOptions, type DType, type Shape } from '@winnow/tensor';
+import { ArgumentError, checkOptions, FormatError, type DType, type Shape } from '@winnow/tensor';
 import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
 import { layOut } from './layout.js';
@@ -155,12 +155,20 @@ function chosenDType(
   return own;
 }
 
+/** Files of llama.cpp keep the image encoder apart. @throws {FormatError} */
+function refuseVision({ vision }: EmbedderDescription, source: string): void {
+  if (vision === undefined) return;
+  const message = 'the model has an image encoder, which conversion does not write';
+  throw new FormatError({ source, field: 'vision_config', message });
+}
+
 async function fromFolder(
   source: Extract<ConvertSource, { format: 'safetensors' }>,
   { type, allowRequantize = false }: ConvertOptions,
 ): Promise<GgufContent> {
   const describe = describerOf(source.file);
   const description = await describe(source.file);
+  refuseVision(description, source.file.fields.source);
   const inner = textFile(source.file);
   const weights = new Map(description.weights);
   const settings = ggufSettings(inner.fields, description);

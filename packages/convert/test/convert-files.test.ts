@@ -271,3 +271,10 @@ test('a checkpoint whose dtype differs from its name', async () => {
   await expect(convertFiles(path, join(folder, 'x'))).rejects.toThrow(FormatError);
   expect(existsSync(join(folder, 'x'))).toBe(false);
 });
+
+test.each(['clip', 'llava'])('%s has an image encoder, which is not converted', async (name) => {
+  const path = fileURLToPath(new URL(`../../engine/test/fixtures/images/${name}`, import.meta.url));
+  const message = 'the model has an image encoder, which conversion does not write';
+  await expect(convertFiles(path, join(folder, 'x.gguf'))).rejects.toThrow(message);
+  expect(existsSync(join(folder, 'x.gguf'))).toBe(false);
+});

@@ -1,5 +1,5 @@
 /** Wraps a loaded embedding model of the engine as an `EmbeddingProvider`. */
-import type { EmbeddingModel, TextOverflow } from '@winnow/engine';
+import type { EmbeddingModel, ImageInput, TextOverflow } from '@winnow/engine';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { EmbeddingProvider, EmbedTextOptions, TextKind } from './provider.js';
 
@@ -55,12 +55,20 @@ export function createEmbeddingProvider(
     });
   }
 
+  async function embedImages(
+    images: readonly ImageInput[],
+    { signal }: Pick<EmbedTextOptions, 'signal'> = {},
+  ): Promise<Float32Array[]> {
+    return model.embedImages(images, { normalize, ...(signal === undefined ? {} : { signal }) });
+  }
+
   return {
     name: model.name,
     dimensions,
     isNormalized: normalize,
     maxTokens: model.contextSize,
     embedBatch,
+    ...(model.takesImages ? { embedImages } : {}),
     async embed(text, embedOptions) {
       const [vector] = await embedBatch([text], embedOptions);
       return vector as Float32Array;

@@ -1,5 +1,7 @@
 /** The contract: maps texts to vectors of one length. Plain types, so that other libraries can implement it. */
 
+import type { ImageInput } from '@winnow/engine';
+
 /** The role of a text. Some models use a different prompt for each kind. */
 export type TextKind = 'query' | 'document';
 
@@ -33,4 +35,10 @@ export interface EmbeddingProvider {
    * A vector for each text, in order; an empty list for an empty batch. @throws as `embed`, before any text is embedded
    */
   embedBatch(texts: readonly string[], options?: EmbedTextOptions): Promise<Float32Array[]>;
+  /**
+   * A vector for each image, in order, to compare with those of texts; an empty list for none. Only models that take images
+   * have it.
+   * @throws as `EmbeddingModel.embedImages`
+   */
+  embedImages?(images: readonly ImageInput[], options?: Pick<EmbedTextOptions, 'signal'>): Promise<Float32Array[]>;
 }

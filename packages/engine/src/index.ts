@@ -39,7 +39,8 @@ export type { EmbeddingProgress } from './embedding/run.js';
 export type { EmbeddingInput, TextOverflow } from './embedding/text.js';
 export type { EmbeddingLoadOptions, HostOptions, LoadOptions, RerankerLoadOptions } from './load/options.js';
 export type { RankedDocument, RerankOptions, RerankProgress, Reranker } from './embedding/reranker.js';
-export type { EmbeddingModel, EmbedOptions, TextEmbedding } from './embedding/model.js';
+export type { ImageInput } from './images/image-encoder.js';
+export type { EmbeddingModel, EmbedImageOptions, EmbedOptions, TextEmbedding } from './embedding/model.js';
 export type {
   FeedForwardAccess,
   FeedForwardLayer,
@@ -92,7 +93,7 @@ export type { LogitsOptions } from './generation/logprobs.js';
 export type { Model, TokenizeOptions } from './sessions/model.js';
 export type { ModelLocation, OpenOptions } from './load/location.js';
 export type { OverflowPolicy } from './generation/overflow.js';
-export type { Prompt } from './chat/encode-prompt.js';
+export type { ImagePrompt, Prompt, TextPrompt } from './chat/encode-prompt.js';
 export type { RestoreOptions, SaveOptions, Session, SessionOptions } from './sessions/session.js';
 export type { SessionSize } from './sessions/file.js';
 export type { SessionSource, SessionTarget } from './sessions/location.js';

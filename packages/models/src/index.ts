@@ -6,9 +6,13 @@ export type {
   ModelDescription,
   ModelFile,
   RerankerDescription,
+  VisionPart,
+  VisionProgramOptions,
 } from './program/architecture.js';
 export type { DecoderConfig, ExpertConfig, RopeConfig } from './program/config.js';
 export {
+  imageRowsName,
+  imageRowsSlot,
   kvBufferNames,
   ropeFrequenciesName,
   slotPositionsName,
@@ -52,6 +56,7 @@ export {
   rankPooling,
   storedPooling,
 } from './registry.js';
+export { visionPatchesName, visionPrefix } from './vision/tower.js';
 export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
 export { withDenseLayers } from './settings/encoder-settings.js';

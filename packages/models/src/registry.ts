@@ -4,6 +4,7 @@ import type { Architecture, EmbedderDescription, ModelDescription, ModelFile } f
 import { bert } from './architectures/bert.js';
 import { deepseek2 } from './architectures/deepseek2.js';
 import { ernie45 } from './architectures/ernie45.js';
+import { clip } from './architectures/clip.js';
 import type { Pooling } from './program/embedding-program.js';
 import { gemma } from './architectures/gemma.js';
 import { gemmaEmbedding } from './architectures/gemma-embedding.js';
@@ -19,6 +20,7 @@ import { lfm2 } from './architectures/lfm2.js';
 import { lfm2moe } from './architectures/lfm2moe.js';
 import { gte } from './architectures/gte.js';
 import { llama } from './architectures/llama.js';
+import { llava } from './architectures/llava.js';
 import { mixtral } from './architectures/mixtral.js';
 import { modernBert } from './architectures/modern-bert.js';
 import { nomicBert } from './architectures/nomic-bert.js';
@@ -32,7 +34,9 @@ import { qwen3 } from './architectures/qwen3.js';
 import { qwen35 } from './architectures/qwen35.js';
 import { qwen35moe } from './architectures/qwen35moe.js';
 import { qwen3moe } from './architectures/qwen3moe.js';
+import { siglip } from './architectures/siglip.js';
 import { smollm3 } from './architectures/smollm3.js';
+import { smolvlm } from './architectures/smolvlm.js';
 import { stablelm } from './architectures/stablelm.js';
 import { starcoder2 } from './architectures/starcoder2.js';
 import { xlmRoberta } from './architectures/xlm-roberta.js';
@@ -76,6 +80,10 @@ export const architectures: readonly Architecture[] = [
   nomicBert,
   gte,
   modernBert,
+  llava,
+  smolvlm,
+  clip,
+  siglip,
 ];
 
 /**

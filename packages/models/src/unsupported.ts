@@ -48,7 +48,7 @@ const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest
   ['jina-bert jina_bert eurobert neo-bert deberta distilbert', 'encoderPositions', 'bert'],
   ['qwen2vl qwen2_vl qwen2_5_vl', 'image', 'qwen2'],
   ['qwen3vl qwen3_vl', 'image', 'qwen3'],
-  ['llava mllama idefics smolvlm clip siglip pixtral', 'image', 'llama'],
+  ['llava_ mllama idefics2 siglip2 pixtral', 'image', 'llama'],
   ['llama4', 'chunked', 'llama'],
   ['ministral3 mistral3', 'scaledQueries', 'llama'],
   ['gemma3n gemma4', 'perLayer', 'gemma3'],

@@ -8,7 +8,11 @@ import { knownUnsupported, whatIsMissing } from '../src/unsupported.js';
 /** The golden models of each architecture; the tests of the engine run them. */
 const namesIn = (file: string): Readonly<Record<string, readonly string[]>> =>
   JSON.parse(readFileSync(join(repoRoot, 'packages', 'engine', 'test', file), 'utf8')) as Record<string, string[]>;
-const goldens = { ...namesIn('golden-names.json'), ...namesIn('encoder-golden-names.json') };
+const goldens = {
+  ...namesIn('golden-names.json'),
+  ...namesIn('encoder-golden-names.json'),
+  ...namesIn('image-golden-names.json'),
+};
 const rerankers = namesIn('reranker-golden-names.json');
 
 function code(names: readonly string[]): string {
@@ -52,7 +56,9 @@ ${table([['architecture', 'models', '`general.architecture`', '`model_type`', 'g
 A golden is a tiny model with random weights and the log-probabilities of an independent float64 forward pass. With f32
 weights and cache, the engine stays within 5e-4 of them and generates the same 24 greedy tokens: on the reference and on the
 WASM backend, from both formats, with prefill in chunks of 1, 7 and all tokens. Goldens of encoders have
-vectors of texts instead, and those of rerankers the logits of documents, with the same tolerance.
+vectors of texts instead, and those of rerankers the logits of documents, with the same tolerance. Goldens of models
+that take images start from files: pixels, vectors, log-probabilities and greedy tokens are those of transformers in float64,
+from folders.
 
 GGUF files may have weights of every dtype in [ops.md](ops.md), folders f32, f16, bf16 and f64. Quantized folders
 (\`quantization_config\`) are rejected, except for MXFP4 in gpt-oss. ONNX exports in folders load as well, including those

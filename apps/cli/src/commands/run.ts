@@ -12,10 +12,10 @@ import { SessionFiles } from '../models/session-files.js';
 import { suggest } from '../errors/suggestion.js';
 import { feedForwardTable } from '../terminal/feed-forward-table.js';
 import { profileByOp, profileTable, type Peaks } from '../terminal/profile-table.js';
-import { readText, type TextFlags } from '../terminal/read-text.js';
+import { readBytesOf, readText, type TextFlags } from '../terminal/read-text.js';
 import { streamGeneration, type Streamed } from '../terminal/stream-generation.js';
 import { checkConstraint, summaryLine } from '../terminal/summary.js';
-import { addGroup, flag } from '../flags/builders.js';
+import { addGroup, flag, listOption } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {
   addModelOption,
@@ -38,6 +38,7 @@ import { unescapeText } from '../flags/parse-values.js';
 
 interface RunFlags extends LoadFlags, GenerationFlags, TextFlags, SessionFlags {
   readonly chat?: boolean;
+  readonly image?: readonly string[];
   readonly system?: string;
   readonly displayPrompt?: boolean;
   readonly summary?: boolean;
@@ -65,6 +66,7 @@ export function registerRun(program: Command, host: CommandHost): void {
       ...textOptions('the prompt'),
       flag('--chat', 'treat the prompt as a user message and apply the chat template'),
       flag('--system <text>', 'system message, with --chat'),
+      listOption('--image <file>', 'an image before the prompt: PNG, JPEG or WebP; may be repeated'),
     ],
     advanced: [tokensOption(), flag('--no-chat', 'use the prompt unchanged (default)')],
   });
@@ -95,7 +97,8 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   const constraint = await constraintOf(flags, io, signal);
   const files = await SessionFiles.create(flags, signal);
   await using model = await openDraftedModel(modelName, flags, context);
-  const prompt = input === undefined ? undefined : conversationOf(model, input, flags);
+  const images = await imagesOf(flags, signal);
+  const prompt = input === undefined ? undefined : conversationOf(model, input, images, flags);
   const sampling =
     prompt === undefined
       ? resumedSampling(flags)
@@ -180,13 +183,34 @@ function shownPrompt(model: Model, input: string | readonly number[] | undefined
   return typeof input === 'object' ? model.tokenizer.decode(input) : (input ?? '');
 }
 
-function conversationOf(model: Model, input: string | readonly number[], flags: RunFlags): Prompt {
-  if (flags.chat !== true) return input;
+/** Larger than any image that is decoded. */
+const maxFileBytes = 64 * 1024 * 1024;
+
+function imagesOf({ image = [] }: RunFlags, signal: AbortSignal): Promise<Uint8Array[]> {
+  return Promise.all(image.map((path) => readBytesOf(path, signal, maxFileBytes)));
+}
+
+/** Without a template, image tokens that the prompt lacks stand before it. */
+function withImages(model: Model, input: string | readonly number[], images: readonly Uint8Array[]): Prompt {
+  if (images.length === 0) return input;
+  const { imageToken } = model;
+  if (imageToken === undefined || typeof input !== 'string') return { prompt: input, images };
+  const numMissing = images.length - (input.split(imageToken).length - 1);
+  return { prompt: `${imageToken}\n`.repeat(Math.max(0, numMissing)) + input, images };
+}
+
+function conversationOf(
+  model: Model,
+  input: string | readonly number[],
+  images: readonly Uint8Array[],
+  flags: RunFlags,
+): Prompt {
+  if (flags.chat !== true) return withImages(model, input, images);
   if (model.chatTemplate === undefined) {
     throw new UsageError(`--chat: expected a model with a chat template, got ${model.name}, which has none`);
   }
   const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
-  return [...system, { role: 'user', content: String(input) }];
+  return [...system, { role: 'user', content: String(input), ...(images.length === 0 ? {} : { images }) }];
 }
 
 /** The object of `--json`; an aborted generation reports the tokens up to the abort. */

@@ -36,7 +36,8 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
   if (FormatError.isInstance(error)) {
     const { message, source, field } = error;
     // a template may take too many steps for a conversation
-    const [param, code] = field === 'chat_template' ? [promptParam, 'invalid_chat_template'] : constraintOf(source);
+    const [param, code] =
+      field === 'chat_template' ? [promptParam, 'invalid_chat_template'] : constraintOf(source, promptParam);
     if (param !== undefined) return new ApiError({ status: 400, message, param, code }, { cause: error });
   }
   if (ReleasedError.isInstance(error)) {
@@ -47,16 +48,17 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
 }
 
 /** The API parameter to blame, by the location in the engine's error. */
-function constraintOf(source: string): readonly [param?: string, code?: string] {
+function constraintOf(source: string, promptParam: string): readonly [param?: string, code?: string] {
   if (source === 'grammar') return ['grammar', 'invalid_grammar'];
   if (source === 'JSON schema') return ['response_format', 'invalid_json_schema'];
+  if (source.startsWith('images[')) return [promptParam, 'invalid_image'];
   if (source.startsWith('parameters of tool')) return ['tools', 'invalid_json_schema'];
   return [];
 }
 
 function capacityApiError(error: CapacityError, promptParam: string): ApiError {
   const { resource, needed, available, unit, source = '' } = error;
-  const [constrained, constraintCode] = constraintOf(source);
+  const [constrained, constraintCode] = constraintOf(source, promptParam);
   if (constrained !== undefined) {
     const { message } = error;
     return new ApiError({ status: 400, message, param: constrained, code: constraintCode }, { cause: error });

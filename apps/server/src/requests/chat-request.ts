@@ -2,6 +2,7 @@
 import { definedFields } from '@winnow/tensor';
 import type { ChatMessage, ChatRequest, GenerateOptions, PrepareOptions } from '@winnow/engine';
 import { badRequest, missingParameter } from '../http/api-error.js';
+import { imageOfUrl } from './request-images.js';
 import { jsonObjectOf, prepareCall, type PreparedChat } from './prepared-chat.js';
 import type { GenerativeEntry } from '../models/model-entry.js';
 import { samplingOptionsOf } from './sampling.js';
@@ -59,6 +60,7 @@ function messageOf(message: RequestMessage, index: number): ChatMessage {
   return {
     role: role === 'developer' ? 'system' : role,
     content: contentOf(message, `messages[${index}]`),
+    ...imagesOf(message, `messages[${index}]`),
     ...definedFields<ChatMessage>({
       name,
       reasoning: message.reasoning_content ?? undefined,
@@ -83,10 +85,21 @@ function contentOf({ role, content, tool_calls: toolCalls }: RequestMessage, pat
   }
   const texts = content.map((part, index) => {
     if (part.type === 'text' && part.text !== undefined) return part.text;
-    const expected = part.type === 'text' ? 'must have a string' : `'${part.type}' is not supported, only 'text'`;
+    if (part.type === 'image_url') return '';
+    const known = "only 'text' and 'image_url'";
+    const expected = part.type === 'text' ? 'must have a string' : `'${part.type}' is not supported, ${known}`;
     throw badRequest(`${path}.content[${index}]`, expected, 'unsupported_value');
   });
   return texts.join('');
+}
+
+/** The images of a message, which stand before its text. */
+function imagesOf({ content }: RequestMessage, path: string): Pick<ChatMessage, 'images'> {
+  if (!Array.isArray(content)) return {};
+  const images = content.flatMap((part, index) =>
+    part.type === 'image_url' ? [imageOfUrl(part.image_url?.url ?? '', `${path}.content[${index}].image_url.url`)] : [],
+  );
+  return images.length === 0 ? {} : { images };
 }
 
 function toolsOf({ tools = [] }: ChatPrompt): ChatRequest['tools'] {

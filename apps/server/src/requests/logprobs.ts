@@ -22,7 +22,7 @@ export class AnswerTokens {
   /** @param prompt as for the generation: after only special tokens, the answer begins a text */
   constructor(tokenizer: Tokenizer, prompt: Int32Array) {
     this.#tokenizer = tokenizer;
-    const continuation = prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
+    const continuation = prompt.some((tokenId) => tokenId >= 0 && !tokenizer.isSpecial(tokenId)); // rows of images are no text
     this.#detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
   }
 

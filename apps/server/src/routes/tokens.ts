@@ -61,6 +61,8 @@ function registerApplyTemplate(app: FastifyInstance, context: ServerContext): vo
     const body = request.body as ApplyTemplateRequest;
     const entry = await chooseGenerative(context, body.model, reply);
     const turn = await beforeSlot(context, reply, (options) => preparedTurn(chatRequestOf(body), entry, options));
-    return { prompt: entry.model.tokenizer.decode(turn.prompt), tokens: Array.from(turn.prompt) };
+    // rows of images have negative ids and no text
+    const text = turn.prompt.filter((id) => id >= 0);
+    return { prompt: entry.model.tokenizer.decode(text), tokens: Array.from(turn.prompt) };
   });
 }

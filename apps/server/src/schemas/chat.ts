@@ -14,7 +14,18 @@ import {
   Usage,
 } from './common.js';
 
-const ContentPart = Type.Object({ type: Type.String(), text: Type.Optional(Type.String()) });
+const ContentPart = Type.Object({
+  type: Type.String(),
+  text: Type.Optional(Type.String()),
+  image_url: Type.Optional(
+    Type.Object({
+      url: Type.String({
+        description: 'A data: URL with a PNG, JPEG or WebP file in base64. Other URLs are not fetched.',
+      }),
+      detail: Type.Optional(Type.String({ description: 'Has no effect: the model decides.' })),
+    }),
+  ),
+});
 
 const RequestToolCall = Type.Object({
   id: Type.String(),
@@ -29,7 +40,11 @@ const ReasoningContent = Type.String({
 const RequestMessage = Type.Object({
   role: Type.Enum(['system', 'developer', 'user', 'assistant', 'tool']),
   content: Type.Optional(
-    Type.Union([Type.String(), Type.Null(), Type.Array(ContentPart, { description: 'Content parts of type text.' })]),
+    Type.Union([
+      Type.String(),
+      Type.Null(),
+      Type.Array(ContentPart, { description: 'Content parts of type text or image_url.' }),
+    ]),
   ),
   name: Type.Optional(Type.String()),
   reasoning_content: Type.Optional(Type.Union([ReasoningContent, Type.Null()])),

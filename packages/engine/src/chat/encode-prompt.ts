@@ -1,10 +1,27 @@
 /** Encodes prompts of all kinds as token ids. */
 import { ArgumentError, CapacityError, FormatError, finish, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { ImageInput } from '../images/image-encoder.js';
 import type { ChatMessage, ChatTemplate } from './template.js';
 
-/** A prompt: text, token ids (used unchanged), or a conversation for the model's chat template. */
-export type Prompt = string | ArrayLike<number> | readonly ChatMessage[];
+/** A prompt without images: text, token ids (used unchanged), or a conversation for the model's chat template. */
+export type TextPrompt = string | ArrayLike<number> | readonly ChatMessage[];
+
+/** A prompt in which each token of an image, such as `<image>`, stands for one of the images, in the same order. */
+export interface ImagePrompt {
+  readonly prompt: string | ArrayLike<number>;
+  readonly images: readonly ImageInput[];
+}
+
+/** A prompt. Messages of a conversation may have images. */
+export type Prompt = TextPrompt | ImagePrompt;
+
+/** The text of a prompt and its images. */
+export function partsOfPrompt(prompt: Prompt): { readonly text: TextPrompt; readonly images: readonly ImageInput[] } {
+  if (typeof prompt === 'object' && 'images' in prompt) return { text: prompt.prompt, images: prompt.images };
+  if (typeof prompt === 'string' || isTokenIds(prompt)) return { text: prompt, images: [] };
+  return { text: prompt, images: prompt.flatMap(({ images = [] }) => images) };
+}
 
 /**
  * Text gets BOS and EOS as the tokenizer specifies. A conversation gets BOS unless its template already wrote it, and
@@ -14,7 +31,7 @@ export type Prompt = string | ArrayLike<number> | readonly ChatMessage[];
  * @throws {FormatError} when the tokenizer gives ids outside the table
  */
 export function encodePrompt(
-  prompt: Prompt,
+  prompt: TextPrompt,
   tokenizer: Tokenizer,
   chatTemplate: ChatTemplate | undefined,
   vocabSize: number,
@@ -22,14 +39,17 @@ export function encodePrompt(
   return finish(encodePromptSliced(prompt, tokenizer, chatTemplate, vocabSize));
 }
 
-/** The same in slices. */
+/** The same in slices. @param isImage whether a negative id is a row of an image that is in memory */
 export function* encodePromptSliced(
-  prompt: Prompt,
+  prompt: TextPrompt,
   tokenizer: Tokenizer,
   chatTemplate: ChatTemplate | undefined,
   vocabSize: number,
+  isImage: (id: number) => boolean = () => false,
 ): Sliced<Int32Array> {
-  const ids = isTokenIds(prompt) ? checkedIds(prompt, vocabSize) : yield* encodeText(prompt, tokenizer, chatTemplate);
+  const ids = isTokenIds(prompt)
+    ? checkedIds(prompt, vocabSize, isImage)
+    : yield* encodeText(prompt, tokenizer, chatTemplate);
   checkTokens(ids, vocabSize);
   if (ids.length > 0) return ids;
   if (prompt === '' && tokenizer.bosId !== undefined) return Int32Array.of(tokenizer.bosId);
@@ -45,14 +65,14 @@ export function checkTokens(ids: Int32Array, vocabSize: number): void {
   }
 }
 
-function isTokenIds(prompt: Prompt): prompt is ArrayLike<number> {
+function isTokenIds(prompt: TextPrompt): prompt is ArrayLike<number> {
   return typeof prompt !== 'string' && typeof prompt[0] !== 'object';
 }
 
-function checkedIds(prompt: ArrayLike<number>, vocabSize: number): Int32Array {
+function checkedIds(prompt: ArrayLike<number>, vocabSize: number, isImage: (id: number) => boolean): Int32Array {
   for (let index = 0; index < prompt.length; index++) {
     const id = prompt[index] as number;
-    if (!Number.isSafeInteger(id) || id < 0 || id >= vocabSize) {
+    if (!Number.isSafeInteger(id) || (id < 0 && !isImage(id)) || id >= vocabSize) {
       throw new ArgumentError({
         argument: `prompt[${index}]`,
         expected: `a token id below ${vocabSize}`,

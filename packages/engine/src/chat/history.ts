@@ -16,13 +16,14 @@ export function messagesFor(
   return format.describesTools || tools.length === 0 ? written : withTools(written, toolText(tools, format.tools));
 }
 
-function plainMessage({ role, content, reasoning, toolCalls = [] }: ChatMessage): ChatMessage {
+function plainMessage({ role, content, reasoning, images, toolCalls = [] }: ChatMessage): ChatMessage {
   if (role === 'tool') return { role: 'user', content: `<tool_response>\n${content}\n</tool_response>` };
   const calls = toolCalls.map(
     (call) => `<tool_call>\n${JSON.stringify({ name: call.name, arguments: call.arguments })}\n</tool_call>`,
   );
   const text = [content, ...calls].filter((part) => part !== '').join('\n');
-  return { role, content: text, ...(reasoning === undefined ? {} : { reasoning }) };
+  const shown = images === undefined ? {} : { images };
+  return { role, content: text, ...shown, ...(reasoning === undefined ? {} : { reasoning }) };
 }
 
 function withTools(messages: readonly ChatMessage[], description: string): readonly ChatMessage[] {

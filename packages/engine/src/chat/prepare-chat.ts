@@ -2,6 +2,7 @@
 import type { Grammar, JsonSchema } from '@winnow/grammar';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { ImageInput } from '../images/image-encoder.js';
 import type { SpanLimit } from './span-limit.js';
 import { Compilations, deadlineOf, runSliced, type WaitLimits } from '../runtime/compilation.js';
 import { createAnswerReader, type AnswerFormat } from './answers/answer-reader.js';
@@ -83,6 +84,14 @@ export interface ChatModel {
   readonly config: { readonly vocabSize: number };
   /** Longer prompts may be rejected before they are encoded. Default: no limit. */
   readonly contextSize?: number;
+  /** The text of the image token, of a model that takes images. */
+  readonly imageToken?: string | undefined;
+  /** Puts images into the prompt, as `Model.insertImages`. */
+  insertImages?(
+    ids: Int32Array,
+    images: readonly ImageInput[],
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<Int32Array>;
 }
 
 export interface ChatTurn {
@@ -120,13 +129,15 @@ export async function prepareChat(
   const { toolChoice = 'auto' } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);
   checkTools(request.tools ?? [], toolChoice);
+  checkImages(model, request.messages);
   const chatFormat = chatFormatOf(chatTemplate?.source ?? '');
   const messages = messagesFor(chatFormat, request.messages, tools);
   const described = tools.length > 0 && chatFormat.describesTools ? { tools: tools.map(templateTool) } : {};
   const variables = { ...described, ...reasoningVariables(request, chatFormat), ...request.templateVariables };
   const text = await runSliced(renderConversation(messages, chatTemplate, variables), signal);
-  const prompt = await runSliced(encodeRendered(text, tokenizer, contextSize), signal);
-  checkTokens(prompt, config.vocabSize);
+  const rendered = await runSliced(encodeRendered(text, tokenizer, contextSize), signal);
+  checkTokens(rendered, config.vocabSize);
+  const prompt = await withImages(model, rendered, request.messages, signal);
   const turn = turnOf(chatFormat, text);
   const ids = new CallIds(request.messages);
   const createId = request.createId ?? (() => ids.next());
@@ -136,6 +147,29 @@ export async function prepareChat(
     toolFormat: tools.length === 0 ? undefined : chatFormat.tools.name,
     createReader: () => createAnswerReader(turn.format, tools, createId),
   };
+}
+
+/** The tokens with the rows of the images in the place of their tokens. */
+async function withImages(
+  model: ChatModel,
+  ids: Int32Array,
+  messages: readonly ChatMessage[],
+  signal: AbortSignal | undefined,
+): Promise<Int32Array> {
+  if (model.imageToken === undefined || model.insertImages === undefined) return ids;
+  return model.insertImages(ids, imagesIn(messages), signal === undefined ? {} : { signal });
+}
+
+function imagesIn(messages: readonly ChatMessage[]): readonly ImageInput[] {
+  return messages.flatMap((message) => message.images ?? []);
+}
+
+/** @throws {ArgumentError} for images that the model does not take */
+function checkImages({ imageToken, insertImages }: ChatModel, messages: readonly ChatMessage[]): void {
+  const { length } = imagesIn(messages);
+  if (length === 0 || (imageToken !== undefined && insertImages !== undefined)) return;
+  const expected = 'no images, since this model takes none';
+  throw new ArgumentError({ argument: 'messages', expected, actual: `${length} images` });
 }
 
 /** Whether the model can reason before it answers, by its chat template. */

@@ -37,13 +37,19 @@ export function messageFieldsOf(source: string, wantsTextArguments: boolean): Me
 }
 
 export function templateMessage(message: ChatMessage, fields: MessageFields): Record<string, unknown> {
-  const { toolCalls = [], toolCallId, reasoning = '', ...rest } = message;
+  const { toolCalls = [], toolCallId, reasoning = '', images = [], ...rest } = message;
   return {
     ...rest,
+    ...(images.length === 0 ? {} : { content: partsOf(message.content, images.length) }),
     ...(reasoning === '' ? {} : withReasoning(message, reasoning, fields)),
     ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
     ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls.map((call) => templateCall(call, fields)) }),
   };
+}
+
+/** As the templates of models that take images expect it: one part per image, then the text. */
+function partsOf(text: string, numImages: number): readonly Record<string, unknown>[] {
+  return [...Array.from({ length: numImages }, () => ({ type: 'image' })), { type: 'text', text }];
 }
 
 function withReasoning(

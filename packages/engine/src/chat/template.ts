@@ -1,6 +1,7 @@
 /** Renders conversations as prompts with the model's own Jinja template. */
 import type { JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError, checkOptions, finish, type OptionNames, type Sliced } from '@winnow/tensor';
+import type { ImageInput } from '../images/image-encoder.js';
 import { StepBudgetError } from './jinja/budget.js';
 import { Template } from './jinja/library.js';
 import { renderSliced } from './jinja/render.js';
@@ -33,6 +34,8 @@ export interface ChatMessage {
   /** `system`, `user`, `assistant`, `tool` for results, and other roles of the model's template. */
   readonly role: string;
   readonly content: string;
+  /** Images before the text, for models that take them: files, or pixels. */
+  readonly images?: readonly ImageInput[];
   /**
    * On messages of the assistant: its reasoning. The template decides which of it the model sees again; one that has no
    * place for it leaves it out.

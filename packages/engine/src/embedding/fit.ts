@@ -1,6 +1,6 @@
 /** Plans an embedding model within its memory budget and the limits of the backend. */
 import type { EmbedderDescription, Pooling } from '@winnow/models';
-import { planEmbedding, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
+import { planEmbedding, programsOf, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
 import { checkBuffers, type PlanLimits } from '../plan/memory-plan.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
@@ -25,6 +25,6 @@ export function fitEmbedding(
     maxTokensOf: ({ program }) => program.symbols.get('T') as number,
     plan: (candidate) => planEmbedding(candidate, pooling, recommendedSize, options),
   });
-  checkBuffers([fitted.plan.program], limits);
+  checkBuffers(programsOf(fitted.plan), limits);
   return fitted;
 }

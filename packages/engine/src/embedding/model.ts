@@ -1,5 +1,5 @@
 /** A loaded embedding model. */
-import type { DecoderConfig, Pooling } from '@winnow/models';
+import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models';
 import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
 import {
   ArgumentError,
@@ -11,6 +11,8 @@ import {
   type Sliced,
 } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { RgbImage } from '@winnow/vision';
+import type { ImageEncoder, ImageInput } from '../images/image-encoder.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { NonFiniteSearch } from '../memory/non-finite-search.js';
 import { StepReports } from '../memory/step-reports.js';
@@ -61,6 +63,10 @@ const embedOptionNames: OptionNames<EmbedOptions> = {
   signal: true,
   onProgress: true,
 };
+/** Options of `embedImages`. */
+export type EmbedImageOptions = Pick<EmbedOptions, 'normalize' | 'signal'>;
+
+const imageOptionNames: OptionNames<EmbedImageOptions> = { normalize: true, signal: true };
 const encodeOptionNames: OptionNames<Pick<EmbedOptions, 'prompt' | 'promptName'>> = { prompt: true, promptName: true };
 
 /** The vector of a text and its token counts. */
@@ -102,6 +108,17 @@ export interface EmbeddingModel {
   embed(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<Float32Array[]>;
   /** The same with token counts. */
   embedTexts(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<TextEmbedding[]>;
+  /** Whether the model embeds images too, into the space of its texts. */
+  readonly takesImages: boolean;
+  /**
+   * One vector per image, in the same order: of PNG, JPEG and WebP files, or of pixels. Concurrent calls take turns.
+   * @throws {ArgumentError} for a model that takes no images, and for what is neither bytes nor pixels
+   * @throws {FormatError} for a file of another format, or a broken one
+   * @throws {CapacityError} for an image that is too large, before it is decoded
+   * @throws {NonFiniteError} as `embed`
+   * @throws the signal's reason when aborted
+   */
+  embedImages(images: readonly ImageInput[], options?: EmbedImageOptions): Promise<Float32Array[]>;
   /** Tokens of a text, including special tokens. @throws {ArgumentError} as `embed` */
   encodeText(text: EmbeddingInput, options?: Pick<EmbedOptions, 'prompt' | 'promptName'>): Int32Array;
   /** Inputs and weights of the FFNs, when loaded with `trace.feedForward`. */
@@ -129,12 +146,15 @@ export interface TextModelParts {
   readonly traced: Omit<FeedForwardParts, 'trace' | 'exclusive'> | undefined;
   readonly deviceRecovery: DeviceRecovery;
   readonly nonFinite: NonFiniteSearch;
+  /** For models that take images. */
+  readonly images: ImageEncoder | undefined;
   /** Frees program, weights and scratch. */
   readonly release: () => Promise<void>;
 }
 
 export interface TextEmbedderParts extends TextModelParts {
   readonly settings: EmbeddingSettings;
+  readonly padding: EmbedderDescription['padding'];
 }
 
 /** Below this norm a vector has no direction and is not normalized. */
@@ -154,6 +174,7 @@ export class TextEmbedder implements EmbeddingModel {
   readonly plan: MemoryPlan;
   readonly fallbacks: readonly Fallback[];
   readonly notices: readonly string[];
+  readonly takesImages: boolean;
   readonly feedForward: FeedForwardAccess | undefined;
   readonly #parts: TextEmbedderParts;
   readonly #step: EmbeddingStep;
@@ -173,6 +194,7 @@ export class TextEmbedder implements EmbeddingModel {
     this.plan = plan.memory;
     this.fallbacks = executable.fallbacks;
     this.notices = parts.notices;
+    this.takesImages = parts.images !== undefined;
     this.#parts = parts;
     const output = { name: 'embeddings', size: config.hiddenDim } as const;
     this.#step = new EmbeddingStep(executable, parts.deviceRecovery, plan, output);
@@ -212,6 +234,31 @@ export class TextEmbedder implements EmbeddingModel {
     });
   };
 
+  readonly embedImages: EmbeddingModel['embedImages'] = async (images, options = {}) => {
+    checkOptions(options, imageOptionNames);
+    this.#turns.checkOpen();
+    const { images: encoder, settings } = this.#parts;
+    const { normalize = settings.normalizes, signal } = options;
+    if (encoder === undefined) {
+      const expected = 'a model with an image encoder, such as CLIP or SigLIP';
+      throw new ArgumentError({ argument: 'images', expected, actual: this.config.architecture });
+    }
+    signal?.throwIfAborted();
+    return this.#turns.take(async () => {
+      const processed = [];
+      for (const [index, image] of images.entries()) processed.push(await encoder.process(image, `images[${index}]`));
+      const vectors: Float32Array[] = [];
+      for (const { tiles } of processed) {
+        this.#turns.checkOpen();
+        const row = await encoder.encode(tiles[0] as RgbImage, signal);
+        const text = { sum: Float64Array.from(row), numTokens: 1 };
+        await this.#checkFinite([text]);
+        vectors.push(vectorOf(text, row.length, normalize));
+      }
+      return vectors;
+    });
+  };
+
   readonly encodeText: EmbeddingModel['encodeText'] = (text, options = {}) => {
     checkOptions(options, encodeOptionNames);
     return finish(this.#encode(text, this.#promptOf(options), 'text'));
@@ -232,7 +279,7 @@ export class TextEmbedder implements EmbeddingModel {
   readonly [Symbol.asyncDispose]: () => Promise<void> = () => this.dispose();
 
   /** @throws {NonFiniteError} */
-  async #checkFinite(texts: readonly EmbeddedText[]): Promise<void> {
+  async #checkFinite(texts: readonly Pick<EmbeddedText, 'sum'>[]): Promise<void> {
     for (const { sum } of texts) {
       const value = sum.find((element) => !Number.isFinite(element));
       if (value !== undefined) await this.#parts.nonFinite.fail(new NonFiniteError({ result: 'embeddings', value }));
@@ -245,7 +292,8 @@ export class TextEmbedder implements EmbeddingModel {
     for (const [index, input] of inputs.entries()) {
       const argument = `texts[${index}]`;
       const ids = yield* this.#encode(input, prompt, argument);
-      fitted.push(fitText(ids, argument, this.contextSize, overflow, this.#frame));
+      const { chunks, numDroppedTokens } = fitText(ids, argument, this.contextSize, overflow, this.#frame);
+      fitted.push({ chunks: chunks.map((chunk) => this.#padded(chunk)), numDroppedTokens });
       if (work.spend(prompt.length + input.length)) yield;
     }
     return fitted;
@@ -257,6 +305,14 @@ export class TextEmbedder implements EmbeddingModel {
     if (typeof input !== 'string') return checkedInput(input, argument, this.config.vocabSize);
     const text = isLowerCased ? (prompt + input).toLowerCase() : prompt + input;
     return checkedText(yield* this.tokenizer.encodeSliced(text), argument, this.config.vocabSize);
+  }
+
+  #padded(ids: Int32Array): Int32Array {
+    const { padding } = this.#parts;
+    if (padding === undefined || ids.length >= padding.length) return ids;
+    const all = new Int32Array(padding.length).fill(padding.id);
+    all.set(ids);
+    return all;
   }
 
   #promptOf({ prompt, promptName }: Pick<EmbedOptions, 'prompt' | 'promptName'>): string {
@@ -323,7 +379,11 @@ export class TextEmbedder implements EmbeddingModel {
 }
 
 /** The mean of a text's vectors, truncated to `dimensions` and optionally normalized. */
-function vectorOf({ sum, numTokens }: EmbeddedText, dimensions: number, normalize: boolean): Float32Array {
+function vectorOf(
+  { sum, numTokens }: Pick<EmbeddedText, 'sum' | 'numTokens'>,
+  dimensions: number,
+  normalize: boolean,
+): Float32Array {
   let squares = 0;
   for (let i = 0; i < dimensions; i++) squares += ((sum[i] as number) / numTokens) ** 2;
   const divisor = normalize ? numTokens * Math.max(Math.sqrt(squares), minNorm) : numTokens;

@@ -1,12 +1,12 @@
 /** Plans an embedding model: its program and memory. */
-import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models';
+import type { EmbedderDescription, Pooling } from '@winnow/models';
 import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens, type EmbeddingStepSizes } from './step.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import { positiveInteger } from '../plan/options.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
-import { weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
+import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 
 const defaultContextSize = 2048;
 const defaultBatchSize = 512;
@@ -38,10 +38,17 @@ export interface EmbeddingPlanOptions {
 
 export type RerankerPlanOptions = Pick<EmbeddingPlanOptions, 'context' | 'batchSize' | 'maxTexts' | 'memory'>;
 
+/** The programs of a plan. */
+export function programsOf({ program, visionProgram }: EmbeddingPlan): Program[] {
+  return visionProgram === undefined ? [program] : [program, visionProgram];
+}
+
 export interface EmbeddingPlan extends EmbeddingStepSizes {
   readonly pooling: Pooling;
   readonly contextSize: number;
   readonly program: Program;
+  /** For models that take images. */
+  readonly visionProgram: Program | undefined;
   readonly memory: MemoryPlan;
 }
 
@@ -55,8 +62,7 @@ export function planEmbedding(
   recommendedSize: number | undefined,
   options: EmbeddingPlanOptions,
 ): EmbeddingPlan {
-  const { config } = description;
-  const contextSize = contextSizeOf(config, recommendedSize, options.context);
+  const contextSize = contextSizeOf(description, recommendedSize, options.context);
   const batchSize = positiveInteger('batchSize', options.batchSize ?? defaultBatchSize);
   const maxTokens = Math.max(contextSize, batchSize);
   const maxTexts = Math.min(maxTokens, positiveInteger('maxTexts', options.maxTexts ?? defaultMaxTexts));
@@ -66,12 +72,14 @@ export function planEmbedding(
     contextSize: Math.max(contextSize, minStepTokens),
     pooling,
   });
-  const weightsBytes = weightBytesOf([program]);
+  const visionProgram = description.vision?.buildProgram();
+  const programs = visionProgram === undefined ? [program] : [program, visionProgram];
+  const weightsBytes = weightBytesOf(programs);
   let kvBytes = 0;
-  for (const { name, usage, sizeBytes } of program.buffers) {
+  for (const { name, usage, sizeBytes } of buffersOf(programs)) {
     if (usage === 'kv' && !isSlotBuffer(name)) kvBytes += sizeBytes;
   }
-  const activationBytes = program.peakBytes;
+  const activationBytes = programs.reduce((sum, { peakBytes }) => sum + peakBytes, 0);
   const totalBytes = weightsBytes + kvBytes + activationBytes;
   return {
     pooling,
@@ -79,17 +87,22 @@ export function planEmbedding(
     maxTokens,
     maxTexts,
     program,
+    visionProgram,
     memory: { weightsBytes, kvBytes, activationBytes, totalBytes, contextSize, kvBytesPerToken: 0 },
   };
 }
 
 function contextSizeOf(
-  { contextLength, maxPositions }: DecoderConfig,
+  { config: { contextLength, maxPositions }, padding }: EmbedderDescription,
   recommended: number | undefined,
   asked: number | undefined,
 ): number {
   const usual = Math.min(contextLength, defaultContextSize, maxPositions ?? Infinity, recommended ?? Infinity);
   const contextSize = positiveInteger('context', asked ?? usual);
+  if (padding !== undefined && contextSize < padding.length) {
+    const expected = `${padding.length}, since the model pads all texts to that length`;
+    throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
+  }
   if (maxPositions === undefined || contextSize <= maxPositions) return contextSize;
   const expected = `at most ${maxPositions}, the positions that the model has embeddings for`;
   throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });

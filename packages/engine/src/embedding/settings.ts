@@ -1,6 +1,6 @@
 /** The embedding settings in the files of a model. */
 import type { JsonObject, SentenceTransformers } from '@winnow/hub';
-import { storedPooling, type DecoderConfig, type ModelFile, type Pooling } from '@winnow/models';
+import { storedPooling, type EmbedderDescription, type ModelFile, type Pooling } from '@winnow/models';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 
 export interface EmbeddingSettings {
@@ -60,10 +60,14 @@ export function namedPrompt(prompts: Readonly<Record<string, string>>, name: str
 
 /** The pooling of the options, of the model, or the default. @throws {ArgumentError} when there is none */
 export function choosePooling(
-  { isEncoder, architecture }: DecoderConfig,
+  { config: { isEncoder, architecture }, pooling: own }: Pick<EmbedderDescription, 'config' | 'pooling'>,
   asked: Pooling | undefined,
   stored: Pooling | undefined,
 ): Pooling {
+  if (own !== undefined) {
+    if (asked === undefined || asked === own) return own;
+    throw new ArgumentError({ argument: 'pooling', expected: `${own}, as ${architecture} was trained`, actual: asked });
+  }
   const pooling = asked ?? stored ?? (isEncoder === true ? 'mean' : undefined);
   if (pooling === undefined) {
     const expected = `${poolings.join(' | ')}, since this decoder does not declare one`;

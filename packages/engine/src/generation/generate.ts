@@ -1,6 +1,7 @@
 /** The generation loop: prefill of the prompt in chunks, then one token per decode step. */
 import { CapacityError, type RngState } from '@winnow/tensor';
 import type { StepRequest } from '../runtime/batch.js';
+import { isImageId } from '../images/image-rows.js';
 import type { Sequence } from '../runtime/sequence.js';
 import type { Constraint } from './constraint.js';
 import type {
@@ -116,6 +117,7 @@ export class GenerationRun {
       hasEnded: false,
     };
     for (const tokenId of tokens) {
+      if (isImageId(tokenId)) continue;
       this.#sampler.accept(tokenId);
       this.#speculation?.accept(tokenId);
     }

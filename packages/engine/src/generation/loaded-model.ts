@@ -8,6 +8,7 @@ import type { SamplingOptions } from './sampling-options.js';
 import type { Speculative } from '../plan/speculative.js';
 import type { DraftModel } from './speculation/draft-model.js';
 import type { SpeculationCounts } from '../metrics/speculation.js';
+import type { ImagePrompts } from '../images/image-prompts.js';
 import type { NonFiniteSearch } from '../memory/non-finite-search.js';
 import type { PromptCache } from '../runtime/prompt-cache/prompt-cache.js';
 import type { Scheduler } from '../runtime/scheduler.js';
@@ -44,6 +45,8 @@ export interface LoadedModel {
   readonly scheduler: Scheduler;
   /** Pages of prompts in files. */
   readonly promptCache: PromptCache | undefined;
+  /** For models that take images. */
+  readonly images: ImagePrompts | undefined;
   readonly nonFinite: NonFiniteSearch;
   readonly host: Host;
   /** Layers whose attention is traced, if any is. */

@@ -22,7 +22,7 @@ export class TextStream {
     stops: readonly string[],
     { isExact = false, shown }: TextStreamOptions = {},
   ) {
-    const continuation = isExact || prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
+    const continuation = isExact || prompt.some((tokenId) => tokenId >= 0 && !tokenizer.isSpecial(tokenId));
     this.#detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
     this.#matcher = new StopMatcher(stops);
     this.#vocabSize = tokenizer.vocabSize;

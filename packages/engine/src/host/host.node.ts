@@ -1,6 +1,7 @@
 /** Node: locations may be paths of the file system. */
 import { tmpdir, totalmem } from 'node:os';
 import { fileSink, fileSource } from '@winnow/bytes/node';
+import { decodeImage } from '@winnow/vision/node';
 import type { EngineHost } from '../load/engine.js';
 import { openColdFolder } from './cold-folder.node.js';
 import { openAdapterPath } from './open-adapter.node.js';
@@ -10,6 +11,7 @@ import { openPath, pathOf } from './open-path.node.js';
 export const host: EngineHost = {
   memoryBytes: totalmem(),
   openPath,
+  decodeImage,
   openAdapterPath,
   openFile: (path) => fileSource(pathOf(path)),
   openFolder: openColdFolder,

@@ -4,6 +4,7 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from '../chat/template.js';
 import type { EmbeddingModel } from '../embedding/model.js';
 import type { Reranker } from '../embedding/reranker.js';
+import type { DecodeImage } from '../images/image-encoder.js';
 import type { PromptStore, PromptStoreOptions } from '../runtime/prompt-cache/store.js';
 import type { SessionFiles } from '../sessions/location.js';
 import type { Model } from '../sessions/model.js';
@@ -48,6 +49,8 @@ export interface EngineHost extends SessionFiles, WeightHost {
   /** Memory of the machine. */
   readonly memoryBytes?: number;
   readonly openPath?: OpenPath;
+  /** Decodes image files. */
+  readonly decodeImage?: DecodeImage;
   readonly openAdapterPath?: OpenAdapterPath;
   readonly openPromptStore?: EngineApi['openPromptStore'];
 }

@@ -126,5 +126,5 @@ function embeddingMemory(
     );
   if ('numLabels' in description) return planned(description.pooling);
   const settings = embeddingSettings(file, sentenceTransformers);
-  return planned(choosePooling(description.config, undefined, settings.pooling), settings.recommendedSize);
+  return planned(choosePooling(description, undefined, settings.pooling), settings.recommendedSize);
 }

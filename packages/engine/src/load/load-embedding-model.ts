@@ -7,15 +7,19 @@ import {
   type ModelFile,
   type Pooling,
   type ScaledLora,
+  type VisionPart,
 } from '@winnow/models';
-import type { Backend } from '@winnow/ops';
+import type { Backend, Executable, Program } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { ImageProcessor } from '@winnow/vision';
 import { fitEmbedding } from '../embedding/fit.js';
 import { TextEmbedder, type EmbeddingModel, type TextModelParts } from '../embedding/model.js';
 import { TextReranker, type Reranker } from '../embedding/reranker.js';
 import { checkRerankTemplate } from '../embedding/judge-prompt.js';
-import type { EmbeddingPlan } from '../embedding/plan.js';
+import { programsOf, type EmbeddingPlan } from '../embedding/plan.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
+import { ImageEncoder, processorOf } from '../images/image-encoder.js';
+import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
@@ -43,8 +47,9 @@ export async function loadOpenedEmbeddingModel(
   return loadTextModel(opened, options, adapters, host, async (file) => {
     const description = await describeEmbedder(file);
     const settings = embeddingSettings(file, opened.sentenceTransformers, options);
-    const pooling = choosePooling(description.config, options.pooling, settings.pooling);
-    const create = (parts: TextModelParts): EmbeddingModel => new TextEmbedder({ ...parts, settings });
+    const pooling = choosePooling(description, options.pooling, settings.pooling);
+    const create = (parts: TextModelParts): EmbeddingModel =>
+      new TextEmbedder({ ...parts, settings, padding: description.padding });
     return { description, pooling, recommendedSize: settings.recommendedSize, create };
   });
 }
@@ -111,6 +116,8 @@ interface DescribedModel<M> {
   /** With `trace.feedForward`. */
   readonly weightNames: WeightNames | undefined;
   readonly tokenizer: Tokenizer;
+  /** For models that take images. */
+  readonly processor: ImageProcessor | undefined;
 }
 
 async function describe<M>(
@@ -138,7 +145,9 @@ async function describe<M>(
   const fitted = fitEmbedding(traced, pooling, recommendedSize, options, sparse, limits);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
   const common = { file, metadata, name, config, create, sparse, fitted, notices, tracedLayers };
-  return { ...common, weightNames: names, tokenizer };
+  const { vision } = description;
+  const processor = vision && processorOf(vision, opened.imageSettings, name);
+  return { ...common, weightNames: names, tokenizer, processor };
 }
 
 const now = (): number => (globalThis as unknown as { performance: { now(): number } }).performance.now();
@@ -153,22 +162,25 @@ async function createModel<M>(
   const { plan, description, tiers } = fitted;
   const { weights } = description;
   const { backend } = resources;
-  const buffers = await resources.upload(description, [plan.program], options);
+  const programs = programsOf(plan);
+  const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights
   const hashOf = (): Promise<string> => modelHash(metadata, file.store, backend, buffers, weights, tiers);
   const hash = resources.isReplaceable ? await hashOf() : '';
   const feedForward = await openFeedForward({ backend, buffers, weights, tiers, sparse, options, host, now });
-  await resources.prepare([plan.program], feedForward, options, false);
-  const [executable] = resources.executables.values();
+  await resources.prepare(programs, feedForward, options, false);
+  const executableOf = (program: Program): Executable => resources.executables.get(program) as Executable;
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
+  const deviceRecovery = resources.deviceRecovery(description, checkWeights, () => undefined);
   return create({
     name,
     backend: backend.name,
     config,
     tokenizer,
     plan,
-    executable: executable as NonNullable<typeof executable>,
-    deviceRecovery: resources.deviceRecovery(description, checkWeights, () => undefined),
+    executable: executableOf(plan.program),
+    deviceRecovery,
+    images: described.processor && imageEncoder(described, resources, deviceRecovery, host),
     nonFinite: resources.nonFiniteSearch(description),
     notices: [...notices, ...(sparse?.notices ?? []), ...planNotices(plan.memory)],
     feedForwardMetrics: () => feedForward.metrics(),
@@ -180,5 +192,19 @@ async function createModel<M>(
       buffers,
     },
     release: () => resources.release(),
+  });
+}
+
+function imageEncoder(
+  { fitted, processor }: DescribedModel<unknown>,
+  { backend, buffers, executables }: ModelResources,
+  deviceRecovery: DeviceRecovery,
+  host: EngineHost,
+): ImageEncoder {
+  return new ImageEncoder({
+    ...{ backend, buffers, deviceRecovery, decode: host.decodeImage },
+    vision: fitted.description.vision as VisionPart,
+    processor: processor as ImageProcessor,
+    executable: executables.get(fitted.plan.visionProgram as Program) as Executable,
   });
 }

@@ -1,11 +1,16 @@
 /** Loads an open decoder into a backend. */
-import { describeModel, type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
-import type { Backend } from '@winnow/ops';
+import { describeModel, type ModelDescription, type ModelFile, type ScaledLora, type VisionPart } from '@winnow/models';
+import type { Backend, Executable, Program } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { ImageProcessor } from '@winnow/vision';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { Constraints } from '../generation/constraint.js';
 import { traceFeedForward } from '../generation/logprobs.js';
 import { checkDraftModel, checkHasDraftModel } from '../generation/speculation/draft-model.js';
+import { ImageEncoder, processorOf } from '../images/image-encoder.js';
+import { ImagePrompts } from '../images/image-prompts.js';
+import { ImageRows } from '../images/image-rows.js';
+import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
 import { chooseAttention } from '../plan/auto-attention.js';
@@ -72,6 +77,8 @@ interface DescribedModel {
   /** With `trace.feedForward`. */
   readonly weightNames: WeightNames | undefined;
   readonly tokenizer: Tokenizer;
+  /** For models that take images. */
+  readonly processor: ImageProcessor | undefined;
 }
 
 async function describe(
@@ -111,6 +118,7 @@ async function describe(
     tracedLayers,
     weightNames: names,
     tokenizer,
+    processor: description.vision && processorOf(description.vision, opened.imageSettings, opened.name),
   };
 }
 
@@ -121,6 +129,7 @@ interface LoadedParts {
   readonly options: ResolvedOptions;
   readonly runtime: Runtime;
   readonly modelHash: string;
+  readonly images: ImagePrompts | undefined;
 }
 
 async function loadWeights(
@@ -133,9 +142,8 @@ async function loadWeights(
   const { plan, description, tiers } = fitted;
   const { backend } = resources;
   const { weights } = description;
-  const { draftProgram } = plan;
-  const drafting = draftProgram === undefined ? [] : [draftProgram];
-  const programs = [...plan.programs, ...drafting, ...(plan.tiers?.programs ?? [])];
+  const side = [plan.draftProgram, plan.visionProgram].filter((program) => program !== undefined);
+  const programs = [...plan.programs, ...side, ...(plan.tiers?.programs ?? [])];
   const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights
   const facts = factsOf(described);
@@ -148,11 +156,21 @@ async function loadWeights(
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   const deviceRecovery = resources.deviceRecovery(description, checkWeights, options.report);
   const executables = resources.executables;
+  const rows = description.vision && new ImageRows(description.vision.dim);
+  const tokenId = description.config.imageTokenId as number;
   const runtime = await createRuntime({
     ...{ ...common, plan, executables, openFolder, deviceRecovery },
+    images: rows && { rows, tokenId, backend, buffers },
     verifiesDrafts: batchInvariant,
   });
-  return { described, resources, options, runtime, modelHash: hash };
+  const encoder = described.processor && imageEncoder(described, resources, deviceRecovery, engineHost);
+  const exclusive = <T>(task: () => Promise<T>): Promise<T> => runtime.scheduler.exclusive(task);
+  const tokenText = described.tokenizer.tokenText(tokenId ?? 0);
+  const images =
+    encoder &&
+    rows &&
+    new ImagePrompts({ encoder, rows, tokenId, tokenText, tokenizer: described.tokenizer, exclusive });
+  return { described, resources, options, runtime, modelHash: hash, images };
 }
 
 /** Weights of adapters are hashed with the others; adapters that are merged or scaled by 0 count by name. */
@@ -191,7 +209,7 @@ function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
 }
 
 function sessionModelOf(
-  { described, resources, options, runtime, modelHash: hash }: LoadedParts,
+  { described, resources, options, runtime, modelHash: hash, images }: LoadedParts,
   files: EngineHost,
 ): SessionModel {
   const { opened, fitted, tokenizer } = described;
@@ -217,6 +235,7 @@ function sessionModelOf(
     nonFinite: resources.nonFiniteSearch(description),
     host: options.host,
     sessionKey,
+    images,
     files,
     numTop: plan.numTop,
     tracedLayers: plan.tracedLayers,
@@ -293,4 +312,18 @@ export function templateOf({ name, chatTemplate }: OpenedModel, tokenizer: Token
   };
   const texts = Object.entries(ids).map(([key, id]) => [key, id === undefined ? '' : tokenizer.tokenText(id)]);
   return createChatTemplate(name, chatTemplate, Object.fromEntries(texts));
+}
+
+function imageEncoder(
+  { fitted, processor }: DescribedModel,
+  { backend, buffers, executables }: ModelResources,
+  deviceRecovery: DeviceRecovery,
+  host: EngineHost,
+): ImageEncoder {
+  return new ImageEncoder({
+    ...{ backend, buffers, deviceRecovery, decode: host.decodeImage },
+    vision: fitted.description.vision as VisionPart,
+    processor: processor as ImageProcessor,
+    executable: executables.get(fitted.plan.visionProgram as Program) as Executable,
+  });
 }

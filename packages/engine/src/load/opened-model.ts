@@ -21,6 +21,7 @@ import { FormatError } from '@winnow/tensor';
 import { ggufVocabulary, tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '@winnow/tokenizers';
 import { openOnnxWeights } from './onnx-weights.js';
 import { recommendedSampling } from '../generation/recommended-sampling.js';
+import type { ImageSettings } from '../images/image-encoder.js';
 import type { SamplingOptions } from '../generation/sampling-options.js';
 
 export interface OpenedModel {
@@ -34,6 +35,8 @@ export interface OpenedModel {
   readonly defaultSampling: SamplingOptions;
   /** The embedding settings of a folder. */
   readonly sentenceTransformers: SentenceTransformers | undefined;
+  /** How images are prepared; `undefined` when the files do not say it. */
+  readonly imageSettings: ImageSettings | undefined;
   /** The field that a tokenizer would be read from, for error messages. */
   readonly tokenizerField: string;
   /**
@@ -60,6 +63,7 @@ export function openGgufModel(file: GgufFile): OpenedModel {
     eosIds: [],
     defaultSampling: {},
     sentenceTransformers: undefined,
+    imageSettings: undefined,
     tokenizerField: ggufTokenizerKey,
     openFile: async () => ({ format: 'gguf', fields: new Fields(file.name, get), store: file }),
     openTokenizer: async () => (metadata.has(ggufTokenizerKey) ? tokenizerFromGguf(ggufVocabulary(get)) : undefined),
@@ -86,6 +90,10 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
     eosIds: [...idList(generationConfig?.value['eos_token_id']), ...idList(config.value['eos_token_id'])],
     defaultSampling: generationConfig === undefined ? {} : recommendedSampling(generationConfig),
     sentenceTransformers: hub.sentenceTransformers,
+    imageSettings: hub.preprocessorConfig && {
+      source: `${hub.name}/preprocessor_config.json`,
+      settings: hub.preprocessorConfig.value,
+    },
     tokenizerField: 'tokenizer.json',
     async openFile(hasDense = false) {
       const store = await openWeights(hub, options);

@@ -73,7 +73,7 @@ export async function fillBuffers(
     const constant = constants.get(name);
     if (weight !== undefined) await fillWeight(backend, buffer, weight, options);
     else if (constant !== undefined) await fillConstant(backend, buffer, constant);
-    else if (name === slotPositionsName) await fillEmpty(backend, buffer);
+    else if (name.endsWith(slotPositionsName)) await fillEmpty(backend, buffer);
   };
   const reads = new Set<Promise<unknown>>();
   try {

@@ -34,8 +34,9 @@ export function fitModel(
       plan: (candidate, isFirst) => planModel(candidate, options, chosen, isFirst ? notice : () => undefined, sparse),
     });
   const fitted = options.attention === autoAttention ? fitOrDense(fit, attention, notice) : fit(attention);
-  const { programs, tiers } = fitted.plan;
-  checkBuffers([...programs, ...(tiers?.programs ?? [])], limits);
+  const { programs, tiers, visionProgram } = fitted.plan;
+  const vision = visionProgram === undefined ? [] : [visionProgram];
+  checkBuffers([...programs, ...vision, ...(tiers?.programs ?? [])], limits);
   return fitted;
 }
 

@@ -45,6 +45,8 @@ export interface ModelPlan {
   readonly programs: readonly [decode: Program, batch: Program, ...decodeBatch: Program[]];
   /** With `speculative: 'self=POLICY'`: the program that drafts one token of one sequence. */
   readonly draftProgram: Program | undefined;
+  /** For models that take images. */
+  readonly visionProgram: Program | undefined;
   readonly attention: AttentionPlan;
   /** Maximum number of tokens of a sequence in one step. */
   readonly maxChunk: number;
@@ -127,6 +129,8 @@ export function planModel(
   if (policy === undefined) refuseDraftsOnly(sparse);
   const drafting = sparse?.isForDrafts === true ? withDraftFeedForward(description, sparse) : description;
   const draftProgram = buildDraftProgram(drafting, sizes, shape, policy, notice);
+  const visionProgram = description.vision?.buildProgram({ tokenRow: true });
+  const sidePrograms = [draftProgram, visionProgram].filter((program) => program !== undefined);
   return {
     config,
     contextSize,
@@ -134,6 +138,7 @@ export function planModel(
     cache,
     programs,
     draftProgram,
+    visionProgram,
     attention,
     maxChunk: sizes.maxChunk,
     numStates,
@@ -143,7 +148,7 @@ export function planModel(
     heavyHitters: sizes.heavyHitters,
     rotatesKeys: sizes.rotatesKeys,
     tiers,
-    memory: memoryOf(sizes, programs, draftProgram, tiers, offload.sideBytes / attention.blockSize),
+    memory: memoryOf(sizes, programs, sidePrograms, tiers, offload.sideBytes / attention.blockSize),
   };
 }
 
@@ -300,11 +305,11 @@ function buildPrograms(
 function memoryOf(
   { contextSize, maxSessions, kvBytesPerToken }: Sizes,
   programs: readonly Program[],
-  draftProgram: Program | undefined,
+  sidePrograms: readonly Program[],
   tiers: TierPlan | undefined,
   sideBytesPerToken: number,
 ): MemoryPlan {
-  const all = [...programs, ...(draftProgram === undefined ? [] : [draftProgram]), ...(tiers?.programs ?? [])];
+  const all = [...programs, ...sidePrograms, ...(tiers?.programs ?? [])];
   const kvBytes = kvBytesOf(all);
   const hotBytes = kvBytesOf(programs);
   const budgets =

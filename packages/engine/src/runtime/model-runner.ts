@@ -1,6 +1,7 @@
 /** Runs batches of the scheduler on the programs of a model, and counts steps. */
 import type { Executable, RecordProfile } from '@winnow/ops';
 import type { TierStream } from '../kv-offload/stream.js';
+import type { StepImagesParts } from '../images/step-images.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import type { Sequence, StepPart } from './sequence.js';
@@ -34,6 +35,8 @@ export interface ModelRunnerOptions {
    */
   readonly verifiesDrafts: boolean;
   readonly maxBlocksPerSequence: number;
+  /** For models that take images. */
+  readonly images: StepImagesParts | undefined;
   readonly memory: KvMemory;
   readonly now: () => number;
 }
@@ -59,16 +62,17 @@ export class ModelRunner {
   #stepMs = 0;
 
   constructor(options: ModelRunnerOptions) {
-    const { executables, offloaded, stream, drafting, maxBlocksPerSequence } = options;
+    const { executables, offloaded, stream, drafting, maxBlocksPerSequence, images } = options;
     this.isUniform = options.isUniform;
     this.verifiesDrafts = options.verifiesDrafts;
     this.separatesPhases = !options.isUniform || options.verifiesDrafts;
-    const counters = (executable: Executable): Pick<StepProgramOptions, 'counter'> => ({
+    const counters = (executable: Executable): Pick<StepProgramOptions, 'counter' | 'images'> => ({
       counter: options.visitedKeys?.counterFor(executable),
+      images,
     });
     this.#resident = createPrograms(executables, maxBlocksPerSequence, counters);
-    this.#offloaded = offloaded && createPrograms(offloaded, maxBlocksPerSequence, () => ({ stream }));
-    this.#drafting = drafting && new StepProgram(drafting, { maxBlocksPerSequence });
+    this.#offloaded = offloaded && createPrograms(offloaded, maxBlocksPerSequence, () => ({ stream, images }));
+    this.#drafting = drafting && new StepProgram(drafting, { maxBlocksPerSequence, images });
     this.#memory = options.memory;
     this.#now = options.now;
   }

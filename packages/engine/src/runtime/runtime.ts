@@ -3,6 +3,7 @@ import { createBlockManager } from '@winnow/kv-cache';
 import type { Executable, Program } from '@winnow/ops';
 import { openKvOffload } from '../kv-offload/open.js';
 import type { OffloadHost } from '../kv-offload/parts.js';
+import type { StepImagesParts } from '../images/step-images.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { KvMemory } from '../memory/kv-memory.js';
 import type { EngineEvent, ReportEvent } from '../metrics/events.js';
@@ -29,6 +30,8 @@ export interface RuntimeParts extends OffloadHost {
   readonly deviceRecovery: DeviceRecovery;
   /** Whether programs are batch-invariant, so that steps may verify drafts. */
   readonly verifiesDrafts: boolean;
+  /** For models that take images. */
+  readonly images: StepImagesParts | undefined;
 }
 
 export interface Runtime {
@@ -55,6 +58,7 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
     isUniform: plan.attention.isUniform,
     verifiesDrafts: parts.verifiesDrafts,
     maxBlocksPerSequence: plan.cache.maxBlocksPerSequence,
+    images: parts.images,
     memory: pool.memory,
     now,
   });

@@ -4,6 +4,7 @@
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import { offloadScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
+import { StepImages, type StepImagesParts } from '../images/step-images.js';
 import { StepOutputs, type ReadOutput } from '../memory/step-outputs.js';
 import { MassReader } from '../plan/eviction.js';
 import type { RowReader } from './batch.js';
@@ -45,6 +46,8 @@ export interface StepProgramOptions {
   /** Whether layers of the program select among those pages. */
   readonly selectsPages?: boolean;
   readonly counter?: StepCounter | undefined;
+  /** For models that take images. */
+  readonly images?: StepImagesParts | undefined;
 }
 
 export class StepProgram {
@@ -61,6 +64,7 @@ export class StepProgram {
   readonly #outputs: StepOutputs;
   readonly #masses: MassReader | undefined;
   readonly #rowsOfFirst: RowReader;
+  readonly #images: StepImages | undefined;
 
   constructor(executable: Executable, options: StepProgramOptions) {
     const { scalars, symbols } = executable.program;
@@ -73,6 +77,7 @@ export class StepProgram {
     this.#options = options;
     this.#block = createScalarBlock(scalars, symbols);
     this.#scalars = scalarsOf(this.#block, this.hasState);
+    this.#images = options.images && new StepImages(options.images, this.#block, this.maxTokens);
     this.#outputs = new StepOutputs(executable);
     this.#masses = MassReader.create(executable);
     const readFirst: ReadOutput = (output, target) => executable.read(output, target);
@@ -80,7 +85,8 @@ export class StepProgram {
   }
 
   async run(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void> {
-    this.#fill(parts);
+    const numTokens = this.#fill(parts);
+    await this.#images?.fill(this.#scalars.tokens, numTokens);
     if (this.#options.stream === undefined) {
       await this.#executable.run(this.#block.words, signal === undefined ? {} : { signal });
       await this.#masses?.read(parts.length);
@@ -117,7 +123,8 @@ export class StepProgram {
     }
   }
 
-  #fill(parts: readonly StepPart[]): void {
+  /** @returns the number of tokens */
+  #fill(parts: readonly StepPart[]): number {
     const { tokens, positions, sequences, slots, outputRows } = this.#scalars;
     let numTokens = 0;
     let numRows = 0;
@@ -140,6 +147,7 @@ export class StepProgram {
     this.#block.bind('B', parts.length);
     this.#block.bind('R', numRows);
     this.#outputs.begin(numRows);
+    return numTokens;
   }
 
   #fillSequence(index: number, { view, state }: Sequence): void {

@@ -23,7 +23,7 @@ test.each([true, false])('a generation survives encoding and decoding, ended: %s
   const read = await decodeGeneration(
     JSON.parse(JSON.stringify(json)),
     async (name) => sections[name] as Int32Array,
-    16,
+    { vocabSize: 16 },
     (field, message) => {
       throw new Error(`${field}: ${message}`);
     },

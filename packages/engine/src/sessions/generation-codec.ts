@@ -1,5 +1,6 @@
 /** The state of a generation as JSON and sections of a session file. */
 import { bytesSection, type JsonValue, type SessionSection } from '@winnow/kv-cache';
+import type { DecoderConfig } from '@winnow/models';
 import { createRng, describeValue, isRecord, type RngState } from '@winnow/tensor';
 import { textOf } from '../generation/constraint.js';
 import { lastingOptions, type GenerationState, type LastingOptions } from '../generation/state.js';
@@ -30,7 +31,7 @@ export function encodeGeneration(state: GenerationState): { json: JsonValue; sec
 export async function decodeGeneration(
   json: JsonValue,
   readInts: (section: string) => Promise<Int32Array>,
-  vocabSize: number,
+  { vocabSize, imageTokenId }: Pick<DecoderConfig, 'vocabSize' | 'imageTokenId'>,
   fail: (field: string, message: string) => never,
 ): Promise<GenerationState | undefined> {
   if (json === null) return undefined;
@@ -38,7 +39,12 @@ export async function decodeGeneration(
   const prompt = await readInts('prompt');
   const chosen = await readInts('chosen');
   if (prompt.length === 0 || chosen.length === 0) fail('generation', 'expected a prompt and a chosen token');
-  for (const id of [prompt, chosen].flatMap((ids) => ids.find((value) => value < 0 || value >= vocabSize) ?? [])) {
+  const minId = imageTokenId === undefined ? 0 : -Infinity; // rows of images have negative ids
+  const wrong = [
+    ...prompt.filter((id) => id < minId || id >= vocabSize),
+    ...chosen.filter((id) => id < 0 || id >= vocabSize),
+  ];
+  for (const id of wrong.slice(0, 1)) {
     fail('generation', `expected token ids below ${vocabSize}, got ${id}`);
   }
   if (!Number.isSafeInteger(numConstrained) || Number(numConstrained) < 0 || Number(numConstrained) > prompt.length) {

@@ -2,13 +2,14 @@
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { RecordProfile, Fallback } from '@winnow/ops';
 import type { DecoderConfig } from '@winnow/models';
-import { CapacityError, ReleasedError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
+import { ArgumentError, CapacityError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { ChatTemplate } from '../chat/template.js';
-import { encodePrompt, encodePromptSliced, type Prompt } from '../chat/encode-prompt.js';
+import { encodePrompt, encodePromptSliced, partsOfPrompt, type Prompt } from '../chat/encode-prompt.js';
 import type { VisitedKeysMetrics } from '../metrics/visited-keys.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
 import { computeLogprobs, logitsOptionNames, type LogitsOptions } from '../generation/logprobs.js';
+import type { ImageInput } from '../images/image-encoder.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import { runSliced } from '../runtime/compilation.js';
 import type { SessionModel } from './file.js';
@@ -42,6 +43,8 @@ export interface Model {
   readonly tokenizer: Tokenizer;
   /** The model's chat template, if it has one. */
   readonly chatTemplate: ChatTemplate | undefined;
+  /** Whether prompts may contain images, and the text that stands for one in a prompt without a template. */
+  readonly imageToken: string | undefined;
   /** Sampling that the model recommends. */
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
@@ -73,6 +76,14 @@ export interface Model {
    * @throws the reason of the signal
    */
   tokenize(prompt: Prompt, options?: TokenizeOptions): Promise<Int32Array>;
+  /**
+   * Puts the rows of images in the place of the image tokens of a prompt, in the same order. The result is for `generate` and
+   * `logprobs`; rows of images have negative ids, which are equal for equal images. They stay in memory, up to 256 MB of the latest.
+   * @throws {ArgumentError} for a model that takes no images, and unless there is one image per image token
+   * @throws {FormatError} for a file of another format, or a broken one
+   * @throws {CapacityError} for an image that is too large, before it is decoded
+   */
+  insertImages(ids: Int32Array, images: readonly ImageInput[], options?: TokenizeOptions): Promise<Int32Array>;
   /**
    * Log-probabilities of the whole vocabulary after the tokens at the given positions, `[vocabSize]` each.
    * @throws {NonFiniteError} naming the first tensor with a value that is not finite, if they have one
@@ -126,6 +137,7 @@ export class GenerativeModel implements Model, SessionOwner {
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate | undefined;
+  readonly imageToken: string | undefined;
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
   readonly plan: MemoryPlan;
@@ -144,6 +156,7 @@ export class GenerativeModel implements Model, SessionOwner {
     this.config = loaded.config;
     this.tokenizer = loaded.tokenizer;
     this.chatTemplate = parts.chatTemplate;
+    this.imageToken = loaded.images?.tokenText;
     this.defaultSampling = loaded.defaultSampling;
     this.contextSize = loaded.contextSize;
     this.plan = parts.plan;
@@ -165,16 +178,31 @@ export class GenerativeModel implements Model, SessionOwner {
   };
 
   readonly encodePrompt: Model['encodePrompt'] = (prompt) => {
-    return encodePrompt(prompt, this.tokenizer, this.chatTemplate, this.config.vocabSize);
+    const { text, images } = partsOfPrompt(prompt);
+    if (images.length > 0) {
+      const expected = 'no images, which tokenize encodes';
+      throw new ArgumentError({ argument: 'prompt', expected, actual: `${images.length} images` });
+    }
+    return encodePrompt(text, this.tokenizer, this.chatTemplate, this.config.vocabSize);
   };
 
   readonly tokenize: Model['tokenize'] = async (prompt, options = {}) => {
     checkOptions(options, tokenizeOptionNames);
-    return runSliced(this.encodePromptSliced(prompt), options.signal);
+    return this.encodeWithImages(prompt, options.signal);
   };
 
-  encodePromptSliced(prompt: Prompt): Sliced<Int32Array> {
-    return encodePromptSliced(prompt, this.tokenizer, this.chatTemplate, this.config.vocabSize);
+  readonly insertImages: Model['insertImages'] = async (ids, images, { signal } = {}) => {
+    this.#checkImages(images);
+    return this.#parts.loaded.images?.expand(ids, images, signal) ?? ids;
+  };
+
+  async encodeWithImages(prompt: Prompt, signal: AbortSignal | undefined): Promise<Int32Array> {
+    const { text, images } = partsOfPrompt(prompt);
+    this.#checkImages(images);
+    const { tokenizer, chatTemplate, config } = this;
+    const isImage = this.#parts.loaded.images?.has;
+    const ids = await runSliced(encodePromptSliced(text, tokenizer, chatTemplate, config.vocabSize, isImage), signal);
+    return this.insertImages(ids, images, signal === undefined ? {} : { signal });
   }
 
   readonly restoreSession: Model['restoreSession'] = async (location, options = {}) => {
@@ -200,7 +228,7 @@ export class GenerativeModel implements Model, SessionOwner {
   readonly logprobs: Model['logprobs'] = async (tokens, options = {}) => {
     checkOptions(options, logitsOptionNames);
     this.checkOpen();
-    return computeLogprobs(this.#parts.loaded, this.encodePrompt(tokens), options);
+    return computeLogprobs(this.#parts.loaded, await this.encodeWithImages(tokens, options.signal), options);
   };
 
   readonly metrics: Model['metrics'] = () => {
@@ -252,6 +280,13 @@ export class GenerativeModel implements Model, SessionOwner {
 
   forget(session: Session): void {
     this.#sessions.delete(session);
+  }
+
+  /** @throws {ArgumentError} for a model that takes no images */
+  #checkImages({ length }: readonly ImageInput[]): void {
+    if (length === 0 || this.#parts.loaded.images !== undefined) return;
+    const expected = 'none, since this model takes no images';
+    throw new ArgumentError({ argument: 'images', expected, actual: String(length) });
   }
 
   /** Generates in a new session. */

@@ -59,7 +59,7 @@ class SessionRestorer {
     const saved = await this.#readTokens();
     const { generation, caller } = (this.#file.metadata ?? {}) as { generation?: JsonValue; caller?: JsonValue };
     const readInts = (name: string): Promise<Int32Array> => this.#readInts(name);
-    const state = await decodeGeneration(generation ?? null, readInts, config.vocabSize, this.#fail);
+    const state = await decodeGeneration(generation ?? null, readInts, config, this.#fail);
     const numBlocks = Math.ceil(saved.positions.length / pool.manager.blockSize);
     for (const buffer of this.#buffers) this.#checkRows(buffer, numBlocks);
     const flush = async (): Promise<void> => void (await pool.memory.flush());
@@ -77,7 +77,7 @@ class SessionRestorer {
     const tokens = await this.#readInts('tokens');
     const positions = await this.#readInts('positions');
     const masses = pool.heavyHitters && (await this.#readMasses(tokens.length));
-    const wrong = tokens.find((id) => id < 0 || id >= config.vocabSize);
+    const wrong = tokens.find((id) => (id < 0 && config.imageTokenId === undefined) || id >= config.vocabSize);
     if (wrong !== undefined) this.#fail('section "tokens"', `expected ids below ${config.vocabSize}, got ${wrong}`);
     return { tokens, positions, masses };
   }

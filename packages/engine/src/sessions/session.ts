@@ -1,10 +1,9 @@
 /** A session: one sequence, one generation at a time. */
-import { ArgumentError, ReleasedError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
+import { ArgumentError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { GenerationRun } from '../generation/generate.js';
 import type { GenerationStart } from '../generation/start.js';
 import type { JsonValue } from '@winnow/kv-cache';
 import { snapshotOf, type GenerationState } from '../generation/state.js';
-import { runSliced } from '../runtime/compilation.js';
 import { Sequence } from '../runtime/sequence.js';
 import type { SessionModel, SessionParts, SessionSize } from './file.js';
 import { saveSession } from './save.js';
@@ -101,7 +100,8 @@ export interface Session {
 
 /** The model of a session. */
 export interface SessionOwner {
-  encodePromptSliced(prompt: Prompt): Sliced<Int32Array>;
+  /** The tokens of a prompt, with negative ids for rows of images. */
+  encodeWithImages(prompt: Prompt, signal: AbortSignal | undefined): Promise<Int32Array>;
   /** @throws {ReleasedError} when the model is disposed of */
   checkOpen(): void;
   /** @throws {CapacityError} when `maxSessions` are open */
@@ -149,7 +149,7 @@ export class ModelSession implements Session {
 
   /** The state that a generation starts from. */
   async fromPrompt(prompt: Prompt, signal: AbortSignal | undefined): Promise<GenerationStart> {
-    const tokens = await runSliced(this.#owner.encodePromptSliced(prompt), signal);
+    const tokens = await this.#owner.encodeWithImages(prompt, signal);
     this.#state = undefined;
     return { prompt: tokens };
   }

@@ -22,6 +22,11 @@ export const rerankerNames: Readonly<Record<string, readonly string[]>> = readJs
   fileURLToPath(new URL('../reranker-golden-names.json', import.meta.url)),
 );
 
+/** The golden models of each architecture that takes images. */
+export const imageNames: Readonly<Record<string, readonly string[]>> = readJson(
+  fileURLToPath(new URL('../image-golden-names.json', import.meta.url)),
+);
+
 /** Path of `arch/<name>/<file>`, or `undefined` when it is in neither place. */
 export function archPath(name: string, file: string): string | undefined {
   const path = join(committed, 'arch', name, file);

@@ -24,6 +24,8 @@ export interface HubModel {
   /** All templates by name, including `default`. */
   readonly chatTemplates: ReadonlyMap<string, string>;
   readonly sentenceTransformers: SentenceTransformers | undefined;
+  /** `preprocessor_config.json`: how images are prepared. */
+  readonly preprocessorConfig: JsonObject | undefined;
   /** The weight files, to be opened with `files.open`. */
   readonly weightFiles: WeightFiles | undefined;
   readonly hasTokenizerJson: boolean;
@@ -59,6 +61,7 @@ export async function openHubFolder(files: HubFiles, options: { signal?: AbortSi
     chatTemplate: chatTemplates.get(DEFAULT_TEMPLATE),
     chatTemplates,
     sentenceTransformers: await readSentenceTransformers(files, options),
+    preprocessorConfig: await read('preprocessor_config.json'),
     weightFiles: await findWeightFiles(files, options),
     hasTokenizerJson: await files.has('tokenizer.json'),
     readTokenizerJson: (readOptions = {}) =>

@@ -5,7 +5,7 @@
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights } from '../file/weights.js';
-import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
 import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
 import { isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
@@ -19,20 +19,22 @@ export const llama: Architecture = {
   ggufNames: ['llama'],
   hubNames: ['llama', 'mistral'],
   hubClass: 'LlamaForCausalLM',
-  async describe(file) {
-    if (hasExperts(file)) return mixtral.describe(file);
-    const config = await configOf(file);
-    const biases = {
-      attentionBias: settingBias(file, 'attention_bias'),
-      ffnBias: settingBias(file, 'mlp_bias'),
-    };
-    const tensors = usualTensors(file, config, biases);
-    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
-    const rotary = rotaryOf(file.fields, config.rope);
-    const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
-    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
-  },
+  describe: (file) => (hasExperts(file) ? mixtral.describe(file) : describeLlama(file)),
 };
+
+/** @param imageTokenId the token of images, in a model that takes them */
+export async function describeLlama(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
+  const config = { ...(await configOf(file)), ...(imageTokenId === undefined ? {} : { imageTokenId }) };
+  const biases = {
+    attentionBias: settingBias(file, 'attention_bias'),
+    ffnBias: settingBias(file, 'mlp_bias'),
+  };
+  const tensors = usualTensors(file, config, biases);
+  const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+  const rotary = rotaryOf(file.fields, config.rope);
+  const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
+  return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
+}
 
 async function configOf(file: ModelFile): Promise<RotaryDecoderConfig> {
   const { format, fields } = file;

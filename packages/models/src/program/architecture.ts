@@ -14,6 +14,35 @@ export interface ModelFile {
   readonly store: RequestedStore;
 }
 
+/** Capacities of a vision program; it looks at one image, or one tile of an image, per step. */
+export interface VisionProgramOptions {
+  /** Whether the row of the image token, which a decoder adds, is subtracted from the rows. Default false. */
+  readonly tokenRow?: boolean;
+}
+
+/**
+ * The encoder of images of a model. Its program reads the patches from the buffer `visionPatchesName`, `[1 + patches, 3 P P]`
+ * f32 with a first row of zeros; its scalar slots are those of `fill`. The output `embeddings` is `[numRows, dim]`.
+ */
+export interface VisionPart {
+  readonly config: DecoderConfig;
+  /** Width and height in pixels. */
+  readonly imageSize: number;
+  /** Width and height of a patch in pixels. */
+  readonly patchSize: number;
+  /** Rows of the result per image or tile. */
+  readonly numRows: number;
+  /** Values per row of the result. */
+  readonly dim: number;
+  /** Tokens of a step. */
+  readonly numTokens: number;
+  /** How an image with several tiles is written in the prompt. Default: as its rows alone. */
+  readonly frame?: 'tiles';
+  buildProgram(options?: VisionProgramOptions): Program;
+  /** The values of scalar slots, which are the same for every image. */
+  fill(slot: (name: string) => Int32Array): void;
+}
+
 /** Everything about an embedding model except the values of its weights. */
 export interface EmbedderDescription {
   readonly config: DecoderConfig;
@@ -21,6 +50,12 @@ export interface EmbedderDescription {
   readonly weights: Map<string, Weight>;
   /** Small f32 tables by name that the programs need but no file contains; written after loading. */
   readonly constants: ReadonlyMap<string, Float32Array>;
+  /** How the token vectors of a text are pooled, where nothing else makes sense. Default: as the files declare. */
+  readonly pooling?: Pooling;
+  /** Texts are padded to this length with a token that the model attends to. Default: they are not. */
+  readonly padding?: { readonly length: number; readonly id: number };
+  /** Default: the model takes no images. */
+  readonly vision?: VisionPart;
   /** Builds a program for steps of whole texts with up to `maxTokens` tokens in total. */
   buildEmbeddingProgram(options: EmbeddingProgramOptions): Program;
 }

@@ -60,6 +60,8 @@ export interface DecoderConfig {
   /** Bidirectional attention: the model embeds and does not generate. */
   readonly isEncoder?: true;
   readonly experts?: ExpertConfig;
+  /** The token that stands for a row of an image, for models that take images beside text. */
+  readonly imageTokenId?: number;
   /** Recurrent layers, which carry a state instead of a KV cache. Default: none. */
   readonly recurrentLayers?: readonly boolean[];
 }

@@ -55,6 +55,8 @@ export interface DecoderProgramOptions {
   readonly feedForward?: FeedForwardLowering;
   /** Placement of the experts. Default: all in the model's weights. */
   readonly experts?: ExpertPlacement;
+  /** Prefix of the names of weights and buffers, for an encoder beside the decoder. Default: none. */
+  readonly namePrefix?: string;
 }
 
 /** Names of the KV cache buffers. */
@@ -96,6 +98,8 @@ export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' |
   readonly softCap?: number;
   /** Learned sinks `[N]`, as in `LayerAttention`. */
   readonly sinkLogits?: ProgramTensor;
+  /** Positions and sequences of the rows of q, where these are not the step's tokens. Default: those of the tokens. */
+  readonly rows?: Pick<LayerAttention, 'positions' | 'sequences'>;
   /** Default: the query unchanged, for models without RoPE. */
   readonly rotateQuery?: LayerAttention['rotateQuery'];
 }
@@ -164,6 +168,7 @@ class DecoderStepBuilder implements DecoderStep {
   readonly #model: Pick<ModelDescription, 'weights' | 'constants'>;
   readonly #options: DecoderProgramOptions;
   readonly #hasOneCache: boolean;
+  readonly #prefix: string;
   readonly #numStates: number;
   readonly #blockTable: ProgramTensor;
   readonly #slotPositions: ProgramTensor;
@@ -193,19 +198,21 @@ class DecoderStepBuilder implements DecoderStep {
     this.slots = b.scalar('slots', ['T']);
     this.contextLengths = b.scalar('contextLengths', ['B']);
     this.#blockTable = b.scalar('blockTable', ['B', maxBlocksPerSequence]);
-    this.#slotPositions = b.external(slotPositionsName, 'kv', 'i32', [numBlocks, blockSize]);
+    this.#prefix = options.namePrefix ?? '';
+    this.#slotPositions = b.external(this.#prefix + slotPositionsName, 'kv', 'i32', [numBlocks, blockSize]);
     const { slots, positions } = this;
     b.append('position-append', { slots, positions }, {}, { slotPositions: this.#slotPositions });
   }
 
   readonly optionalWeight: WeightOf = (name) => {
-    const weight = this.#model.weights.get(name);
-    return weight === undefined ? undefined : this.b.external(name, 'weights', weight.dtype, weight.shape);
+    const own = this.#prefix + name;
+    const weight = this.#model.weights.get(own);
+    return weight === undefined ? undefined : this.b.external(own, 'weights', weight.dtype, weight.shape);
   };
 
   readonly weight = (name: string): ProgramTensor => found(name, this.optionalWeight(name));
 
-  readonly hasWeight = (name: string): boolean => this.#model.weights.has(name);
+  readonly hasWeight = (name: string): boolean => this.#model.weights.has(this.#prefix + name);
 
   readonly constant = (name: string): ProgramTensor => {
     const values = this.#model.constants.get(name);
@@ -227,7 +234,7 @@ class DecoderStepBuilder implements DecoderStep {
 
   readonly attend = (layer: number, request: AttentionRequest): ProgramTensor => {
     const { b, config, positions, sequences, slots } = this;
-    const { scale, window = 0, softCap = 0, sinkLogits, rotateQuery } = request;
+    const { scale, window = 0, softCap = 0, sinkLogits, rotateQuery, rows } = request;
     const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
     const keyDim = storedHeadDim(config.headDim, cache.dtype.keys);
     const kv = this.#kvOf(layer);
@@ -237,7 +244,7 @@ class DecoderStepBuilder implements DecoderStep {
     const v = this.#resized(request.v, storedHeadDim(config.headDim, cache.dtype.values));
     b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
     const y = attention(b, {
-      ...{ layer, q, k, v, positions, sequences, slots, kv, scale, softCap },
+      ...{ layer, q, k, v, positions, sequences, slots, kv, scale, softCap, ...rows },
       window: Math.min(window, maxWindow),
       ...(sinkLogits === undefined ? {} : { sinkLogits }),
       rotateQuery: rotateQuery === undefined ? () => q : (at) => toKey(rotateQuery(at)),
@@ -260,8 +267,8 @@ class DecoderStepBuilder implements DecoderStep {
       storedHeadDim(config.headDim, each),
     ];
     return {
-      keys: b.external(names.keys, 'kv', dtype.keys, shapeOf(dtype.keys)),
-      values: b.external(names.values, 'kv', dtype.values, shapeOf(dtype.values)),
+      keys: b.external(this.#prefix + names.keys, 'kv', dtype.keys, shapeOf(dtype.keys)),
+      values: b.external(this.#prefix + names.values, 'kv', dtype.values, shapeOf(dtype.values)),
       slotPositions: this.#slotPositions,
       blockTable: this.#blockTable,
       contextLengths,
@@ -286,13 +293,26 @@ export function addAdapted(
   return b.activation('add', { a: y, b: b.activation('matmul', { x: low, weight: rowsOf(up) }) });
 }
 
-/** Looks up the step's tokens: `[T, hiddenDim]`. */
-export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTensor {
-  return b.activation(
-    'embedding-lookup',
-    { table: weight('token_embd.weight'), tokens: b.scalar('tokens', ['T']) },
-    { scale },
-  );
+/** Name of the scalar slot with the row of the image that each token stands for, `[T]`; 0 for tokens of text. */
+export const imageRowsSlot = 'imageRows';
+
+/** Name of the buffer with the rows of images of a step of up to that many tokens: `[1 + T, hiddenDim]`, the first all zeros. */
+export function imageRowsName(maxTokens: number): string {
+  return `slots.images.${maxTokens}`;
+}
+
+/**
+ * Looks up the step's tokens: `[T, hiddenDim]`. In models that take images the row of an image is added to that of its
+ * token; vision programs subtract the latter.
+ */
+export function embedTokens({ b, weight, config }: DecoderStep, scale = 1): ProgramTensor {
+  const table = weight('token_embd.weight');
+  const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) }, { scale });
+  if (config.imageTokenId === undefined) return x;
+  const maxTokens = b.capacity('T');
+  const rows = b.external(imageRowsName(maxTokens), 'kv', 'f32', [1 + maxTokens, config.hiddenDim]);
+  const images = b.activation('embedding-lookup', { table: rows, tokens: b.scalar(imageRowsSlot, ['T']) });
+  return b.activation('add', { a: x, b: images });
 }
 
 /** The end of a program. */

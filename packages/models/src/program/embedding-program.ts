@@ -30,6 +30,8 @@ export interface EmbeddingProgramOptions {
   /** As for generative programs. */
   readonly feedForward?: FeedForwardLowering;
   readonly experts?: ExpertPlacement;
+  /** As for generative programs. */
+  readonly namePrefix?: string;
 }
 
 /** The layers of a reranker after pooling, which compute scores `[B, numLabels]`. */
@@ -56,7 +58,7 @@ const lowerBidirectionalAttention: AttentionLowering = (b, node) => {
 /** Starts an embedding program. */
 export function beginEmbedding(
   parts: Pick<EmbedderDescription, 'config' | 'weights' | 'constants'>,
-  { maxTokens, maxSequences, contextSize = maxTokens, feedForward, experts }: EmbeddingProgramOptions,
+  { maxTokens, maxSequences, contextSize = maxTokens, feedForward, experts, namePrefix }: EmbeddingProgramOptions,
 ): DecoderStep {
   const options = {
     maxTokens,
@@ -74,6 +76,7 @@ export function beginEmbedding(
     attention: parts.config.isEncoder === true ? lowerBidirectionalAttention : lowerDenseAttention,
     ...(feedForward === undefined ? {} : { feedForward }),
     ...(experts === undefined ? {} : { experts }),
+    ...(namePrefix === undefined ? {} : { namePrefix }),
   } as const;
   return beginDecoder(parts, options, true);
 }

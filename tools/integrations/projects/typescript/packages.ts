@@ -26,3 +26,4 @@ export * as sparseAttention from '@winnow/sparse-attention';
 export * as sparseInference from '@winnow/sparse-inference';
 export * as tensor from '@winnow/tensor';
 export * as tokenizers from '@winnow/tokenizers';
+export * as vision from '@winnow/vision';

@@ -3,6 +3,36 @@ import type { Mutant } from '../mutant.ts';
 
 export const untrustedInputMutants: readonly Mutant[] = [
   {
+    file: 'packages/vision/src/image.ts',
+    find: 'if (width * height <= limit) return;',
+    replace: 'if (width <= limit && height <= limit) return;',
+    tests: ['src/vision.test.ts'],
+  },
+  {
+    file: 'packages/vision/src/header.ts',
+    find: 'if (cause instanceof RangeError) throw broken(',
+    replace: 'if (cause instanceof TypeError) throw broken(',
+    tests: ['src/vision.test.ts'],
+  },
+  {
+    file: 'packages/vision/src/decode.node.ts',
+    find: 'return decode(bytes, { preserveOrientation: true });',
+    replace: 'return decode(bytes);',
+    tests: ['src/vision.test.ts'],
+  },
+  {
+    file: 'packages/vision/src/resize.ts',
+    find: 'let sum = half;',
+    replace: 'let sum = 0;',
+    tests: ['src/vision.test.ts'],
+  },
+  {
+    file: 'packages/vision/src/processor.ts',
+    find: 'return { tiles: [...tiles, whole(grid)], rows, columns };',
+    replace: 'return { tiles: [...tiles, whole(image)], rows, columns };',
+    tests: ['src/vision.test.ts'],
+  },
+  {
     file: 'packages/grammar/src/work-budget.ts',
     find: 'if (this.#numSteps - this.#sliceStart < sliceSteps) return false;',
     replace: 'if (this.#numSteps < this.#maxSteps) return false;',

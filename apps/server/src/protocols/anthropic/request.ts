@@ -3,6 +3,7 @@ import type { ChatMessage, ChatRequest, GenerateOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { badRequest, unsupported } from '../../http/api-error.js';
 import type { ChatCall } from '../../requests/prepared-chat.js';
+import { imageOfBase64 } from '../../requests/request-images.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { AnthropicMessageParam, CountTokensRequest, MessageRequest, RequestBlock } from './schemas.js';
 
@@ -83,13 +84,17 @@ function userTurns(
 ): ChatMessage[] {
   const turns: ChatMessage[] = [];
   let texts: string[] = [];
+  let images: Uint8Array[] = [];
   const endText = (): void => {
-    if (texts.length > 0) turns.push({ role, content: texts.join('\n') });
+    const shown = images.length === 0 ? {} : { images };
+    if (texts.length + images.length > 0) turns.push({ role, content: texts.join('\n'), ...shown });
     texts = [];
+    images = [];
   };
   for (const [index, block] of blocks.entries()) {
     const at = `${path}.content[${index}]`;
     if (block.type === 'text') texts.push(textOf(block, at));
+    else if (block.type === 'image') images.push(imageOf(block, at));
     else if (block.type === 'tool_result') {
       endText();
       turns.push(resultTurn(block, at, names));
@@ -97,6 +102,11 @@ function userTurns(
   }
   endText();
   return turns;
+}
+
+function imageOf({ source }: RequestBlock, path: string): Uint8Array {
+  if (source?.type !== 'base64') throw badRequest(`${path}.source.type`, "must be 'base64'", 'invalid_value');
+  return imageOfBase64(source.data ?? '', `${path}.source.data`);
 }
 
 function resultTurn(

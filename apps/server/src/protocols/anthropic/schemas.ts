@@ -5,8 +5,15 @@ import { JsonObject, ModelId } from '../../schemas/common.js';
 const CacheControl = Type.Optional(Type.Unknown({ description: 'Has no effect: prompts are cached by their tokens.' }));
 
 const RequestBlock = Type.Object({
-  type: Type.String({ description: 'text, thinking, redacted_thinking, tool_use or tool_result.' }),
+  type: Type.String({ description: 'text, image, thinking, redacted_thinking, tool_use or tool_result.' }),
   text: Type.Optional(Type.String()),
+  source: Type.Optional(
+    Type.Object({
+      type: Type.String({ description: 'base64; URLs are not fetched.' }),
+      media_type: Type.Optional(Type.String()),
+      data: Type.Optional(Type.String()),
+    }),
+  ),
   thinking: Type.Optional(Type.String()),
   id: Type.Optional(Type.String()),
   name: Type.Optional(Type.String()),

@@ -4,6 +4,7 @@ import { definedFields } from '@winnow/tensor';
 import { badRequest } from '../../http/api-error.js';
 import type { GenerativeEntry } from '../../models/model-entry.js';
 import type { ChatCall } from '../../requests/prepared-chat.js';
+import { imageOfBase64 } from '../../requests/request-images.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, OllamaOptions, Think } from './schemas.js';
 
@@ -27,7 +28,8 @@ export function chatCallOf(body: OllamaChatRequest, entry: Pick<GenerativeEntry,
 /** A prompt as a conversation. */
 export function generateCallOf(body: OllamaGenerateRequest, entry: Pick<GenerativeEntry, 'model'>): ChatCall {
   const { prompt = '', system = '' } = body;
-  const user: ChatMessage = { role: 'user', content: prompt };
+  const images = imagesOf(body.images, 'images');
+  const user: ChatMessage = { role: 'user', content: prompt, ...images };
   const messages = system === '' ? [user] : [{ role: 'system', content: system }, user];
   return { ...callOf(body, entry, { messages }), promptParam: 'prompt' };
 }
@@ -84,11 +86,17 @@ function maxTokensOf({ num_predict: maxTokens }: OllamaOptions): number | undefi
   return maxTokens === undefined || maxTokens < 0 ? undefined : maxTokens;
 }
 
+function imagesOf(images: readonly string[] = [], path: string): Pick<ChatMessage, 'images'> {
+  if (images.length === 0) return {};
+  return { images: images.map((image, index) => imageOfBase64(image, `${path}[${index}]`)) };
+}
+
 /** Calls have no ids in this API: they are numbered, and a result belongs to the first open call of its tool. */
 function messagesOf(messages: readonly OllamaMessage[]): ChatMessage[] {
   let numCalls = 0;
   const open: { readonly id: string; readonly name: string }[] = [];
-  return messages.map(({ role, content = '', thinking: reasoning, tool_calls: calls = [], tool_name: toolName }) => {
+  return messages.map((message, index) => {
+    const { role, content = '', thinking: reasoning, tool_calls: calls = [], tool_name: toolName } = message;
     if (role === 'tool') {
       const named = open.findIndex(({ name }) => name === toolName);
       const [call] = open.splice(Math.max(0, named), 1);
@@ -100,6 +108,13 @@ function messagesOf(messages: readonly OllamaMessage[]): ChatMessage[] {
       open.push({ id, name });
       return { id, name, arguments: values };
     });
-    return { role, content, ...definedFields({ reasoning }), ...(toolCalls.length === 0 ? {} : { toolCalls }) };
+    const images = imagesOf(message.images, `messages[${index}].images`);
+    return {
+      role,
+      content,
+      ...images,
+      ...definedFields({ reasoning }),
+      ...(toolCalls.length === 0 ? {} : { toolCalls }),
+    };
   });
 }

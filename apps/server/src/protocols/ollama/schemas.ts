@@ -41,7 +41,7 @@ const Think = Type.Union([Type.Boolean(), Type.Enum(['low', 'medium', 'high'])],
 export type Think = Static<typeof Think>;
 
 const Format = Type.Union([Type.Enum(['', 'json']), JsonObject], { description: 'json, or a JSON schema.' });
-const Images = Type.Optional(Type.Array(Type.String(), { maxItems: 0, description: 'Not supported.' }));
+const Images = Type.Optional(Type.Array(Type.String(), { description: 'PNG, JPEG or WebP files in base64.' }));
 const KeepAlive = Type.Optional(
   Type.Union([Type.String(), Type.Number()], {
     description:

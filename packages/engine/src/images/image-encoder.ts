@@ -1,0 +1,105 @@
+/** Encodes images: decodes files, prepares tiles as the model's processor does, and runs the vision program per tile. */
+import { visionPatchesName, type VisionPart } from '@winnow/models';
+import { createScalarBlock, type Backend, type BufferHandle, type Executable, type ScalarBlock } from '@winnow/ops';
+import { ArgumentError, describeValue, FormatError } from '@winnow/tensor';
+import {
+  createImageProcessor,
+  patchesOf,
+  type DecodeOptions,
+  type ImageProcessor,
+  type ProcessedImage,
+  type RgbImage,
+} from '@winnow/vision';
+import type { DeviceRecovery } from '../memory/device-recovery.js';
+
+/** A PNG, JPEG or WebP file, or pixels. */
+export type ImageInput = Uint8Array | RgbImage;
+
+/** Decodes an image file, as `decodeImage` of `@winnow/vision`. */
+export type DecodeImage = (bytes: Uint8Array, options: DecodeOptions) => Promise<RgbImage>;
+
+/** What a folder says about its images. */
+export interface ImageSettings {
+  /** Name of the file. */
+  readonly source: string;
+  readonly settings: Readonly<Record<string, unknown>>;
+}
+
+export interface ImageEncoderParts {
+  readonly vision: VisionPart;
+  readonly processor: ImageProcessor;
+  readonly decode: DecodeImage | undefined;
+  readonly backend: Backend;
+  readonly executable: Executable;
+  readonly buffers: ReadonlyMap<string, BufferHandle>;
+  readonly deviceRecovery: DeviceRecovery;
+}
+
+/**
+ * The processor of a model that takes images.
+ * @throws {FormatError} without settings, for settings that are not supported, and when its tiles are not what the encoder takes
+ */
+export function processorOf(vision: VisionPart, settings: ImageSettings | undefined, model: string): ImageProcessor {
+  if (settings === undefined) {
+    const field = 'preprocessor_config.json';
+    throw new FormatError({ source: model, field, message: 'missing, and the model takes images' });
+  }
+  const processor = createImageProcessor(settings.settings, settings.source);
+  if (processor.tileSize === vision.imageSize) return processor;
+  const message = `expected ${vision.imageSize} pixels, the size of the encoder, got ${processor.tileSize}`;
+  throw new FormatError({ source: settings.source, field: 'size', message });
+}
+
+/** Not for concurrent use: callers take turns. */
+export class ImageEncoder {
+  readonly vision: VisionPart;
+  readonly #parts: ImageEncoderParts;
+  readonly #block: ScalarBlock;
+
+  constructor(parts: ImageEncoderParts) {
+    const { vision, executable } = parts;
+    this.vision = vision;
+    this.#parts = parts;
+    const { scalars, symbols } = executable.program;
+    this.#block = createScalarBlock(scalars, symbols);
+    vision.fill((name) => this.#block.slot(name));
+    this.#block.bind('T', vision.numTokens);
+    this.#block.bind('B', 1);
+  }
+
+  /**
+   * The tiles of an image.
+   * @param argument the name of the image in errors
+   * @throws {ArgumentError | FormatError | CapacityError} for what is no image, and for one that is too large
+   */
+  async process(image: ImageInput, argument: string): Promise<ProcessedImage> {
+    const { decode, processor } = this.#parts;
+    if (!(image instanceof Uint8Array)) return processor.process(checkedPixels(image, argument));
+    if (decode !== undefined) return processor.process(await decode(image, { name: argument }));
+    throw new ArgumentError({ argument, expected: 'pixels, since this host has no decoder', actual: 'a file' });
+  }
+
+  /** The rows `[numRows, dim]` of a tile, as a new array. After a device loss they are computed again. */
+  async encode(tile: RgbImage, signal: AbortSignal | undefined): Promise<Float32Array> {
+    const { vision, processor, backend, executable, buffers, deviceRecovery } = this.#parts;
+    const patches = patchesOf(tile, vision.patchSize, processor.normalization);
+    const rows = new Float32Array(vision.numRows * vision.dim);
+    return deviceRecovery.run(async () => {
+      signal?.throwIfAborted();
+      // the first row stays zero: it is the patch of the class token
+      const offset = 4 * 3 * vision.patchSize ** 2;
+      await backend.write(buffers.get(visionPatchesName) as BufferHandle, offset, new Uint8Array(patches.buffer));
+      await executable.run(this.#block.words, signal === undefined ? {} : { signal });
+      await executable.read('embeddings', rows);
+      return rows;
+    });
+  }
+}
+
+function checkedPixels(image: RgbImage, argument: string): RgbImage {
+  const { width, height, data } = image ?? {};
+  const isValid = data instanceof Uint8Array && width > 0 && height > 0 && data.length === 3 * width * height;
+  if (isValid) return image;
+  const expected = 'the bytes of a file, or width, height and their RGB values';
+  throw new ArgumentError({ argument, expected, actual: describeValue(image) });
+}

@@ -1,0 +1,91 @@
+/** Puts the rows of images in the place of their tokens in prompts. */
+import { ArgumentError } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
+import type { ProcessedImage, RgbImage } from '@winnow/vision';
+import type { ImageEncoder, ImageInput } from './image-encoder.js';
+import { hashOf, type ImageRows } from './image-rows.js';
+
+export interface ImagePromptParts {
+  readonly encoder: ImageEncoder;
+  readonly rows: ImageRows;
+  /** The token that stands for an image in the text of a prompt. */
+  readonly tokenId: number;
+  readonly tokenText: string;
+  readonly tokenizer: Tokenizer;
+  /** Runs a task when no step of the model runs. */
+  readonly exclusive: <T>(task: () => Promise<T>) => Promise<T>;
+}
+
+export class ImagePrompts {
+  readonly #parts: ImagePromptParts;
+
+  constructor(parts: ImagePromptParts) {
+    this.#parts = parts;
+  }
+
+  /** The text by which templates and prompts name an image. */
+  get tokenText(): string {
+    return this.#parts.tokenText;
+  }
+
+  /** Whether an id is that of a row in memory. */
+  readonly has = (id: number): boolean => this.#parts.rows.has(id);
+
+  /**
+   * The tokens of a prompt with the rows of its images instead of their tokens, in the same order. Images that are known are not
+   * encoded again.
+   * @throws {ArgumentError} unless the prompt has one image token per image
+   * @throws as `ImageEncoder.process`
+   */
+  async expand(ids: Int32Array, images: readonly ImageInput[], signal: AbortSignal | undefined): Promise<Int32Array> {
+    const { encoder, tokenId, tokenText } = this.#parts;
+    const numPlaces = ids.reduce((count, id) => count + Number(id === tokenId), 0);
+    if (numPlaces !== images.length) {
+      const expected = `${numPlaces}, one per token ${JSON.stringify(tokenText)} of the prompt`;
+      throw new ArgumentError({ argument: 'images', expected, actual: String(images.length) });
+    }
+    const expanded: number[] = [];
+    let next = 0;
+    for (const id of ids) {
+      if (id !== tokenId) {
+        expanded.push(id);
+        continue;
+      }
+      signal?.throwIfAborted();
+      const argument = `images[${next}]`;
+      const processed = await encoder.process(images[next++] as ImageInput, argument);
+      for (const each of await this.#idsOfImage(processed, signal)) expanded.push(each);
+    }
+    return Int32Array.from(expanded);
+  }
+
+  /** The tokens of an image: the rows of its tiles, and the text around them. */
+  async #idsOfImage(image: ProcessedImage, signal: AbortSignal | undefined): Promise<number[]> {
+    const { encoder, tokenizer, tokenId, tokenText } = this.#parts;
+    const tiles: Int32Array[] = [];
+    for (const tile of image.tiles) tiles.push(await this.#idsOf(tile, signal));
+    if (encoder.vision.frame === undefined) return tiles.flatMap((ids) => [...ids]);
+    const framed = tokenizer.encode(tilesText(image, tokenText), { addSpecialTokens: false });
+    let next = 0;
+    return [...framed].flatMap((id) => (id === tokenId ? [...(tiles[next++] as Int32Array)] : [id]));
+  }
+
+  async #idsOf(tile: RgbImage, signal: AbortSignal | undefined): Promise<Int32Array> {
+    const { encoder, rows, exclusive } = this.#parts;
+    const hash = await hashOf(tile);
+    const known = rows.find(hash);
+    if (known !== undefined) return known;
+    return exclusive(async () => rows.find(hash) ?? rows.add(hash, await encoder.encode(tile, signal)));
+  }
+}
+
+/** A grid of tiles row by row, and then the whole image, as Idefics3 and SmolVLM were trained: `processing_idefics3.py`. */
+function tilesText({ rows, columns }: ProcessedImage, tile: string): string {
+  const mark = '<fake_token_around_image>';
+  let text = '';
+  for (let row = 1; row <= rows; row++) {
+    for (let column = 1; column <= columns; column++) text += `${mark}<row_${row}_col_${column}>${tile}`;
+    text += '\n';
+  }
+  return `${text}${rows > 0 ? '\n' : ''}${mark}<global-img>${tile}${mark}`;
+}

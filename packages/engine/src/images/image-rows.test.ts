@@ -1,0 +1,43 @@
+import { CapacityError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { hashOf, ImageRows } from './image-rows.js';
+
+const tile = (value: number): { width: number; height: number; data: Uint8Array } => ({
+  ...{ width: 1, height: 1 },
+  data: Uint8Array.of(value, 2, 3),
+});
+
+test('equal tiles have equal ids, which are negative and lead to their rows', async () => {
+  const hashes = await Promise.all([tile(1), tile(1), tile(2)].map(hashOf));
+  expect(hashes[0]).toBe(hashes[1]);
+  const [first, second] = [new ImageRows(2), new ImageRows(2)];
+  const ids = first.add(hashes[0] as string, Float32Array.of(1, 2, 3, 4));
+  expect(ids.every((id) => id < 0)).toBe(true);
+  expect(second.add(hashes[1] as string, Float32Array.of(1, 2, 3, 4))).toEqual(ids);
+  expect(second.add(hashes[2] as string, Float32Array.of(5, 6, 7, 8))).not.toEqual(ids);
+  expect([...first.rowOf(ids[1] as number)]).toEqual([3, 4]);
+  expect(first.find(hashes[0] as string)).toEqual(ids);
+});
+
+test('ids that another tile has are not given again', () => {
+  const rows = new ImageRows(1);
+  // the first row of both hashes is the same word
+  const [a, b] = ['00000001'.repeat(8), `00000001${'00000002'.repeat(7)}`];
+  const [first] = rows.add(a, Float32Array.of(1));
+  const [second] = rows.add(b, Float32Array.of(2));
+  expect(second).not.toBe(first);
+  expect([...rows.rowOf(first as number), ...rows.rowOf(second as number)]).toEqual([1, 2]);
+});
+
+test('the tiles that were not used for longest are forgotten first', () => {
+  const rows = new ImageRows(1, 8);
+  const [a, b, c] = ['a', 'b', 'c'].map((digit) => digit.repeat(64)) as [string, string, string];
+  const [idOfA] = rows.add(a, Float32Array.of(1));
+  const [idOfB] = rows.add(b, Float32Array.of(2));
+  expect(rows.find(a)).toBeDefined();
+  rows.add(c, Float32Array.of(3));
+  expect(rows.has(idOfA as number)).toBe(true);
+  expect(rows.has(idOfB as number)).toBe(false);
+  expect(rows.find(b)).toBeUndefined();
+  expect(() => rows.rowOf(idOfB as number)).toThrow(CapacityError);
+});

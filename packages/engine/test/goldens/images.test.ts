@@ -1,0 +1,181 @@
+/** Tiny models that take images, with random weights, against vectors of transformers in float64. */
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { memorySink, memorySource } from '@winnow/bytes';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  loadEmbeddingModel,
+  loadModel,
+  prepareChat,
+  type EmbeddingModel,
+  type GenerateOptions,
+  type ImagePrompt,
+  type Model,
+} from '../../src/index.js';
+import { archPath, decodeFloats, imageNames, maxDifference, readJson } from '../support/golden-files.js';
+
+interface Golden {
+  readonly texts: readonly { readonly text: string; readonly tokens: readonly number[]; readonly vector: string }[];
+  readonly images: readonly { readonly file: string; readonly vector: string }[];
+}
+
+/** The limit that the goldens' documentation derives for an f32 engine. */
+const limit = 5e-4;
+
+const pathOf = (name: string): string => fileURLToPath(new URL(`../fixtures/images/${name}`, import.meta.url));
+const picture = (name: string): Uint8Array =>
+  new Uint8Array(readFileSync(fileURLToPath(new URL(`../../../vision/src/__fixtures__/${name}`, import.meta.url))));
+
+const backends: Record<string, Backend> = {};
+beforeAll(async () => {
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
+  backends['reference'] = createReferenceBackend();
+});
+afterAll(async () => {
+  for (const backend of Object.values(backends)) await backend.dispose();
+});
+
+const embedders = ['clip', 'siglip'].flatMap((architecture) => imageNames[architecture] as readonly string[]);
+const cases = embedders.flatMap((name) => ['WebAssembly', 'reference'].map((backend) => ({ name, backend })));
+
+describe.each(cases)('$name, $backend backend', ({ name, backend }) => {
+  const { texts, images } = readJson<Golden>(`${pathOf(name)}/golden.json`);
+  let model: EmbeddingModel;
+  beforeAll(async () => {
+    model = await loadEmbeddingModel(pathOf(name), { backend: backends[backend] as Backend, onUnsupported: 'error' });
+  });
+  afterAll(() => model.dispose());
+
+  test('images, files and pixels alike', async () => {
+    expect(model.takesImages).toBe(true);
+    const files = images.map(({ file }) => picture(file));
+    const vectors = await model.embedImages(files, { normalize: false });
+    for (const [index, { vector }] of images.entries()) {
+      expect(maxDifference(vectors[index] as Float32Array, decodeFloats(vector))).toBeLessThan(limit);
+    }
+    const [unit] = await model.embedImages(files.slice(1));
+    expect(Math.hypot(...(unit as Float32Array))).toBeCloseTo(1, 6);
+  });
+
+  test('texts, alone and together, have the tokens and vectors of transformers', async () => {
+    const expected = texts.map(({ vector }) => decodeFloats(vector));
+    for (const { text, tokens } of texts) expect([...model.encodeText(text)]).toEqual(tokens);
+    const together = await model.embed(
+      texts.map(({ text }) => text),
+      { normalize: false },
+    );
+    const [alone] = await model.embed([texts[1]?.text as string], { normalize: false });
+    for (const [index, vector] of together.entries()) {
+      expect(maxDifference(vector, expected[index] as Float32Array)).toBeLessThan(limit);
+    }
+    expect(maxDifference(alone as Float32Array, expected[1] as Float32Array)).toBeLessThan(limit);
+  });
+});
+
+interface PromptGolden {
+  readonly text: string;
+  readonly files: readonly string[];
+  readonly tokens: readonly number[];
+  readonly numTokens: number;
+  /** `[numTokens, vocabSize]`. */
+  readonly logprobs: string;
+  readonly greedy: readonly number[];
+}
+
+const promptOf = ({ text, files }: PromptGolden): ImagePrompt => ({ prompt: text, images: files.map(picture) });
+const greedyOf = ({ greedy }: PromptGolden): GenerateOptions => ({
+  ...{ temperature: 0, maxTokens: greedy.length, ignoreEos: true },
+});
+
+async function checkGolden(model: Model, golden: PromptGolden, batchSize: number): Promise<void> {
+  const ids = await model.tokenize(promptOf(golden));
+  expect(ids.length).toBe(golden.numTokens);
+  const positions = Array.from(ids, (_, position) => position);
+  const rows = await model.logprobs(ids, { positions, batchSize });
+  const { vocabSize } = model.config;
+  const expected = decodeFloats(golden.logprobs);
+  for (const position of positions) {
+    const row = expected.subarray(position * vocabSize, (position + 1) * vocabSize);
+    expect(maxDifference(rows[position] as Float32Array, row)).toBeLessThan(limit);
+  }
+  const { tokens } = await model.generate(promptOf(golden), greedyOf(golden)).result();
+  expect(tokens).toEqual(golden.greedy);
+}
+
+async function checkMessages(model: Model, golden: PromptGolden): Promise<void> {
+  const content = golden.text.replace('<image> ', '');
+  const messages = [{ role: 'user', content, images: golden.files.map(picture) }];
+  const { prompt } = await prepareChat(model, { messages });
+  expect(prompt).toEqual(await model.tokenize(promptOf(golden)));
+  for (const same of [prompt, messages]) {
+    expect((await model.generate(same, greedyOf(golden)).result()).tokens).toEqual(golden.greedy);
+  }
+  const missing = model.tokenize({ prompt: golden.text, images: [] });
+  await expect(missing).rejects.toThrow('images: expected 1, one per token "<image>"');
+  await expect(model.tokenize([-5])).rejects.toThrow('prompt[0]: expected a token id below');
+}
+
+async function checkSessions(model: Model, golden: PromptGolden): Promise<void> {
+  const options = { ...greedyOf(golden), maxTokens: 4 };
+  using session = model.createSession();
+  const first = await session.generate(promptOf(golden), options).result();
+  const again = await session.generate(promptOf(golden), options).result();
+  expect(again.tokens).toEqual(first.tokens);
+  expect(again.cachedTokens).toBe(golden.numTokens - 1);
+  const ids = await model.tokenize(promptOf(golden));
+  const other = { prompt: golden.text, images: [picture('tall.jpg')] };
+  const { cachedTokens } = await session.generate(other, options).result();
+  expect(cachedTokens).toBe(ids.findIndex((id) => id < 0));
+  await session.generate(promptOf(golden), { ...options, maxTokens: 2 }).result();
+  const sink = memorySink();
+  await session.save(sink);
+  using restored = await model.restoreSession(memorySource(sink.toBytes().slice()));
+  expect((await restored.resume({ maxTokens: 2 }).result()).tokens).toEqual(first.tokens.slice(2));
+}
+
+const languageModels = ['llava', 'smolvlm']
+  .flatMap((architecture) => imageNames[architecture] ?? [])
+  .flatMap((name) => ['WebAssembly', 'reference'].map((backend) => ({ name, backend })));
+
+describe.each(languageModels)('$name writes, $backend backend', ({ name, backend: backendName }) => {
+  const { prompts } = readJson<{ prompts: readonly PromptGolden[] }>(`${pathOf(name)}/golden.json`);
+  let model: Model;
+  beforeAll(async () => {
+    const backend = backends[backendName] as Backend;
+    model = await loadModel(pathOf(name), { backend, onUnsupported: 'error', context: 128 });
+  });
+  afterAll(() => model.dispose());
+
+  test.each([1, 7, 64])('log-probabilities and greedy ids in steps of %i', async (batchSize) => {
+    for (const golden of prompts) await checkGolden(model, golden, batchSize);
+  });
+
+  test('a message with images is a prompt with images', () => checkMessages(model, prompts[0] as PromptGolden));
+
+  test('sessions share the prefix of an image, and not that of another one', () =>
+    checkSessions(model, prompts[0] as PromptGolden));
+});
+
+test('refusals name what is wrong', async () => {
+  await using clip = await loadEmbeddingModel(pathOf('clip'));
+  const pixels = { width: 2, height: 2, data: new Uint8Array(11) };
+  await expect(clip.embedImages([picture('wide.png'), pixels])).rejects.toThrow(
+    'images[1]: expected the bytes of a file',
+  );
+  await expect(clip.embedImages([new Uint8Array(9)])).rejects.toThrow(
+    'images[0]: format: expected a PNG, JPEG or WebP',
+  );
+  await expect(loadEmbeddingModel(pathOf('clip'), { pooling: 'mean' })).rejects.toThrow('pooling: expected last');
+  await expect(loadEmbeddingModel(pathOf('siglip'), { context: 8 })).rejects.toThrow('context: expected 16');
+  await using bert = await loadEmbeddingModel(archPath('bert-mean', 'model.gguf') as string);
+  expect(bert.takesImages).toBe(false);
+  await using tiny = await loadModel(archPath('qwen3', 'model.gguf') as string);
+  expect(tiny.imageToken).toBeUndefined();
+  const prompt = { prompt: 'a', images: [picture('wide.png')] };
+  await expect(tiny.tokenize(prompt)).rejects.toThrow('images: expected none, since this model takes no images');
+  await expect(bert.embedImages([picture('wide.png')])).rejects.toThrow(
+    'images: expected a model with an image encoder',
+  );
+});

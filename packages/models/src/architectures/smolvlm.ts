@@ -1,0 +1,105 @@
+/**
+ * SmolVLM (arXiv:2504.05299) and Idefics3 (arXiv:2408.12637): the hidden states of SigLIP's patches, of which each square of
+ * `s x s` becomes one row by concatenation (pixel shuffle) and a linear layer, stand for the tiles of an image in the prompt of a Llama.
+ */
+import type { ProgramTensor } from '@winnow/ops';
+import { layerNorm, linear } from '../blocks/decoder-blocks.js';
+import { collectWeights, type Weight } from '../file/weights.js';
+import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
+import type { DecoderStep } from '../program/decoder-program.js';
+import { tensorNames } from '../program/tensors.js';
+import { gridOf, type Tower } from '../vision/checkpoint.js';
+import { describeVision, visionTensors } from '../vision/tower.js';
+import { siglipVisionTower } from './siglip.js';
+import { describeWithImages } from './with-images.js';
+
+const visionDefaults = {
+  hidden_size: 1152,
+  intermediate_size: 3072,
+  num_hidden_layers: 12,
+  num_attention_heads: 16,
+  image_size: 224,
+  patch_size: 32,
+  hidden_act: 'gelu_pytorch_tanh',
+  layer_norm_eps: 1e-6,
+};
+
+const textPart = {
+  renamed: [['model.text_model.', 'model.']],
+  otherParts: ['model.vision_model.', 'model.connector.'],
+} as const;
+
+export const smolvlm: DecoderArchitecture = {
+  name: 'smolvlm',
+  models: 'SmolVLM and SmolVLM2 256M, 500M and 2.2B (text and images)',
+  limits: [
+    'Only from Hugging Face folders with a Llama as language model; videos are not read.',
+    'The patches per side of a tile have to be a power of 2: for others the positions of patches depend on rounding in transformers.',
+  ],
+  ggufNames: [],
+  hubNames: ['smolvlm', 'idefics3'],
+  hubClass: 'SmolVLMForConditionalGeneration',
+  describe(file) {
+    return describeWithImages(file, textPart, file.fields.integer('image_token_id', 128257), describeTiles);
+  },
+};
+
+/** Name of the buffer in which squares of patches become rows. */
+const squaresName = 'slots.v.squares';
+
+function describeTiles(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+  const { fields, store } = file;
+  const prefix = 'model.vision_model.';
+  const tower = siglipVisionTower(file, prefix, visionDefaults);
+  const { imageSize, patchSize } = gridOf(tower.fields);
+  const side = imageSize / patchSize;
+  if (!Number.isInteger(Math.log2(side))) {
+    throw tower.fields.refusal('image_size', `${patchSize} times a power of 2`, imageSize);
+  }
+  const scale = fields.count('scale_factor', 2);
+  if (side % scale !== 0) throw fields.refusal('scale_factor', `a divisor of ${side}`, scale);
+  const dim = weights.get('token_embd.weight')?.shape[1] as number;
+  const numInputs = tower.config.hiddenDim * scale ** 2;
+  const projection = ['v.mm.proj', 'model.connector.modality_projection.proj'] as const;
+  const requests = [
+    ...visionTensors(file, tower, prefix, { hasClass: false, hasPostNorm: true }),
+    ...tensorNames(file).matrix(projection, [dim, numInputs], 'none'),
+  ];
+  for (const [name, weight] of collectWeights(store, requests)) weights.set(name, weight);
+  const numRows = (side / scale) ** 2;
+  return describeVision({
+    ...{ tower, weights, hasClass: false, numRows, dim, imageTokenId },
+    frame: 'tiles',
+    order: squareOrder(side, scale),
+    rows: Int32Array.from({ length: numRows }, (_, row) => row),
+    finish: (step, hidden, rows) => linear(step, 'mm.proj', concatenated(step, hidden, rows(), tower, numInputs)),
+  });
+}
+
+/** The patches square by square, in each by row and column. */
+function squareOrder(side: number, scale: number): Int32Array {
+  const perRow = side / scale;
+  return Int32Array.from({ length: side ** 2 }, (_, index) => {
+    const square = Math.floor(index / scale ** 2);
+    const within = index % scale ** 2;
+    const y = Math.floor(square / perRow) * scale + Math.floor(within / scale);
+    const x = (square % perRow) * scale + (within % scale);
+    return y * side + x;
+  });
+}
+
+/** Consecutive rows as one: `[numRows, s s E]` of `[T, E]`. */
+function concatenated(
+  step: DecoderStep,
+  hidden: ProgramTensor,
+  rows: ProgramTensor,
+  { config: { hiddenDim } }: Tower,
+  numInputs: number,
+): ProgramTensor {
+  const { b, slots } = step;
+  const numTokens = b.capacity('T');
+  const squares = b.external(squaresName, 'kv', 'f32', [numTokens, hiddenDim]);
+  b.append('scatter-rows', { x: layerNorm(step, 'post_ln', hidden), rows: slots }, {}, { y: squares });
+  const table = b.reshape(squares, [(numTokens * hiddenDim) / numInputs, numInputs]);
+  return b.activation('embedding-lookup', { table, tokens: rows });
+}

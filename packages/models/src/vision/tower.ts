@@ -1,0 +1,178 @@
+/**
+ * Vision transformers (arXiv:2010.11929): patches as tokens of a bidirectional encoder of pre-norm blocks,
+ * `x = W patch + b + position` with a class token before the patches in CLIP.
+ */
+import type { ProgramTensor } from '@winnow/ops';
+import {
+  add,
+  layerNorm,
+  linear,
+  plainFeedForward,
+  preNormLayer,
+  type DecoderDesign,
+} from '../blocks/decoder-blocks.js';
+import { lowerFeedForward } from '../blocks/feed-forward.js';
+import type { Weight, WeightRequest } from '../file/weights.js';
+import type { ModelFile, VisionPart, VisionProgramOptions } from '../program/architecture.js';
+import { tokenTypesSlot, type DecoderStep } from '../program/decoder-program.js';
+import { beginEmbedding, embeddingBlockSize } from '../program/embedding-program.js';
+import type { EmbedderDescription } from '../program/architecture.js';
+import { tensorNames } from '../program/tensors.js';
+import { gridOf, layerTensors, type Tower } from './checkpoint.js';
+
+/** Name of the buffer with the patches of an image. */
+export const visionPatchesName = 'slots.v.patches';
+
+/** Prefix of the weights and buffers of vision encoders. */
+export const visionPrefix = 'v.';
+
+/** Slot of the token whose row is subtracted, `[R]`. */
+const imageTokensSlot = 'imageTokens';
+
+/** Slots of rows that a vision program gathers, `[R]`. */
+const rowsSlot = 'rows';
+
+/** Differences between vision encoders. */
+export interface VisionDesign {
+  readonly tower: Tower;
+  readonly weights: EmbedderDescription['weights'];
+  /** Whether there is a class token, in the first row of the positions. */
+  readonly hasClass: boolean;
+  /** Number of layers that are computed. Default: all. */
+  readonly numLayers?: number;
+  readonly numRows: number;
+  /** The token of images, where the rows stand in the prompt of a decoder. */
+  readonly imageTokenId?: number;
+  readonly dim: number;
+  /** Order of the patches in the step: the patch of each token. Default: by row and column. */
+  readonly order?: Int32Array;
+  /** How an image with several tiles is written in the prompt. */
+  readonly frame?: VisionPart['frame'];
+  /** The token of each row that `finish` takes by the slot `rows`. Default: it takes none. */
+  readonly rows?: Int32Array;
+  /** What follows the last layer: `[numRows, dim]` of the hidden states `[T, hiddenDim]`. */
+  readonly finish: (step: DecoderStep, hidden: ProgramTensor, rows: () => ProgramTensor) => ProgramTensor;
+}
+
+/** `down(y sigmoid(1.702 y))` with `y = up x`: the approximation of GELU in CLIP, as a SiLU of the scaled input. */
+export function quickFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
+  const { b } = step;
+  return lowerFeedForward(step, layer, x, false, () => {
+    const scaled = b.activation('scale', { x: linear(step, `blk.${layer}.ffn_up`, x) }, { factor: quickFactor });
+    const active = b.activation('activation', { x: scaled }, { kind: 'silu' });
+    const y = b.activation('scale', { x: active }, { factor: 1 / quickFactor });
+    return linear(step, `blk.${layer}.ffn_down`, y);
+  });
+}
+
+const quickFactor = 1.702;
+
+/** The layers of a tower. */
+export function towerLayer({ isQuick }: Tower): DecoderDesign['layer'] {
+  const feedForward = isQuick ? quickFeedForward : plainFeedForward;
+  return preNormLayer({ norm: layerNorm, attention: () => ({}), feedForward });
+}
+
+/** Creates the vision part of a description. */
+export function describeVision(design: VisionDesign): VisionPart {
+  const { tower, weights, hasClass, numRows, dim, rows, finish } = design;
+  const { config } = tower;
+  const { imageSize, patchSize } = gridOf(tower.fields);
+  const numPatches = (imageSize / patchSize) ** 2;
+  const numTokens = numPatches + Number(hasClass);
+  const order = design.order ?? Int32Array.from({ length: numPatches }, (_, index) => index);
+  const layer = towerLayer(tower);
+  return {
+    ...{ config, imageSize, patchSize, numRows, dim, numTokens },
+    ...(design.frame === undefined ? {} : { frame: design.frame }),
+    buildProgram({ tokenRow }: VisionProgramOptions = {}) {
+      const options = { maxTokens: numTokens, maxSequences: 1, pooling: 'mean', namePrefix: visionPrefix } as const;
+      const step = beginEmbedding({ config, weights, constants: new Map() }, options);
+      let x = embedPatches(step, numPatches, patchSize);
+      for (let index = 0; index < (design.numLayers ?? config.numLayers); index++) {
+        step.b.setLayer(index);
+        x = layer(step, index, x);
+      }
+      step.b.setLayer(-1);
+      const gathered = rowsOf(step, numRows);
+      const result = finish(step, x, gathered);
+      step.b.output('embeddings', tokenRow === true ? lessTokenRow(step, result, design) : result);
+      return step.b.build();
+    },
+    fill(slot) {
+      fillPatches(slot, order, hasClass);
+      if (rows !== undefined) slot(rowsSlot).set(rows);
+      if (design.imageTokenId !== undefined) slot(imageTokensSlot).fill(design.imageTokenId);
+    },
+  };
+}
+
+function rowsOf({ b }: DecoderStep, numRows: number): () => ProgramTensor {
+  let rows: ProgramTensor | undefined;
+  return () => (rows ??= b.scalar(rowsSlot, [numRows]));
+}
+
+function embedPatches(step: DecoderStep, numPatches: number, patchSize: number): ProgramTensor {
+  const { b, weight, optionalWeight } = step;
+  const table = b.external(visionPatchesName, 'kv', 'f32', [1 + numPatches, 3 * patchSize ** 2]);
+  const patches = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
+  let x = linear(step, 'patch_embd', patches);
+  const classes = optionalWeight('class_embd.weight');
+  if (classes !== undefined)
+    x = add(step, x, b.activation('embedding-lookup', { table: classes, tokens: step.tokenTypes() }));
+  const places = b.scalar('places', ['T']);
+  x = add(step, x, b.activation('embedding-lookup', { table: weight('position_embd.weight'), tokens: places }));
+  return step.hasWeight('pre_ln.weight') ? layerNorm(step, 'pre_ln', x) : x;
+}
+
+/** The result without what a decoder adds to every row: the row of its image token. */
+function lessTokenRow(step: DecoderStep, rows: ProgramTensor, { weights, numRows }: VisionDesign): ProgramTensor {
+  const { b } = step;
+  const { name, dtype, shape } = weights.get('token_embd.weight') as Weight;
+  const table = b.external(name, 'weights', dtype, shape);
+  const tokens = b.scalar(imageTokensSlot, [numRows]);
+  return add(step, rows, b.activation('embedding-lookup', { table, tokens }, { scale: -1 }));
+}
+
+function fillPatches(slot: (name: string) => Int32Array, order: Int32Array, hasClass: boolean): void {
+  const numTokens = order.length + Number(hasClass);
+  const [tokens, places] = [slot('tokens'), slot('places')];
+  const [positions, slots] = [slot('positions'), slot('slots')];
+  for (let token = 0; token < numTokens; token++) {
+    positions[token] = token;
+    slots[token] = token;
+    const patch = hasClass ? token - 1 : token;
+    // the class token is a patch of zeros
+    tokens[token] = patch < 0 ? 0 : 1 + (order[patch] as number);
+    places[token] = patch < 0 ? 0 : (order[patch] as number) + Number(hasClass);
+    if (hasClass) slot(tokenTypesSlot)[token] = Number(patch >= 0);
+  }
+  slot('contextLengths')[0] = numTokens;
+  const blocks = slot('blockTable');
+  for (let block = 0; block < Math.ceil(numTokens / embeddingBlockSize); block++) blocks[block] = block;
+}
+
+/** The tensors of a vision encoder. @param hub prefix of its tensors in the checkpoint */
+export function* visionTensors(
+  file: ModelFile,
+  tower: Tower,
+  hub: string,
+  parts: { readonly hasClass: boolean; readonly hasPostNorm: boolean },
+): Generator<WeightRequest> {
+  const { hiddenDim } = tower.config;
+  const { imageSize, patchSize } = gridOf(tower.fields);
+  const { hasClass, hasPostNorm } = parts;
+  const names = tensorNames(file);
+  const numPositions = (imageSize / patchSize) ** 2 + Number(hasClass);
+  const patch = ['v.patch_embd', `${hub}embeddings.patch_embedding`] as const;
+  yield* names.matrix(patch, [hiddenDim, 3 * patchSize ** 2], hasClass ? 'none' : 'required');
+  const positions = ['v.position_embd', `${hub}embeddings.position_embedding`] as const;
+  yield* names.matrix(positions, [numPositions, hiddenDim], 'none');
+  if (hasClass) {
+    const storedName = `${hub}embeddings.class_embedding`;
+    yield { name: 'v.class_embd.weight', storedName, shape: [2, hiddenDim], isFloat: true };
+    yield* names.norm(['v.pre_ln', `${hub}pre_layrnorm`], hiddenDim, 'required');
+  }
+  if (hasPostNorm) yield* names.norm(['v.post_ln', `${hub}post_layernorm`], hiddenDim, 'required');
+  yield* layerTensors(file, tower.config, 'v.', hub);
+}

@@ -1,0 +1,107 @@
+"""Makes the images and `goldens.json` of this folder: `python make_goldens.py`; see ORIGIN.md.
+
+Images are drawn here and encoded by Pillow; pixels are those that Pillow decodes, tiles those of transformers' processors that
+use Pillow, as SHA-256 of their 8-bit values. Shares no code with the package.
+"""
+import hashlib
+import json
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import PIL
+import transformers
+from PIL import Image, ImageOps
+from transformers import CLIPImageProcessorPil, Idefics3ImageProcessorPil, SiglipImageProcessorPil
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def picture(width: int, height: int) -> Image.Image:
+    """Gradients, hard edges and noise, in colors that differ by channel."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    noise = np.random.default_rng([20261129, width, height]).integers(0, 48, (height, width, 3))
+    channels = [255 * x / width, 255 * y / height, 127 + 127 * np.sin((x * x + y * y) / (width * 3.0))]
+    values = np.stack(channels, axis=-1) * 0.8 + noise
+    values[height // 4 : height // 2, width // 3 : width // 2] = (250, 20, 90)
+    return Image.fromarray(values.clip(0, 255).astype(np.uint8))
+
+
+def files() -> dict[str, bytes]:
+    def encoded(image: Image.Image, **options) -> bytes:
+        stream = BytesIO()
+        image.save(stream, **options)
+        return stream.getvalue()
+
+    wide, tall, small = picture(61, 40), picture(33, 70), picture(20, 13)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated by 90 degrees
+    alpha = small.copy()
+    alpha.putalpha(small.getchannel(0))
+    return {
+        "wide.png": encoded(wide, format="PNG"),
+        "alpha.png": encoded(alpha, format="PNG"),
+        "palette.png": encoded(small.quantize(16), format="PNG"),
+        "gray.png": encoded(small.convert("L"), format="PNG"),
+        "tall.jpg": encoded(tall, format="JPEG", quality=88),
+        "progressive.jpg": encoded(wide, format="JPEG", quality=75, progressive=True),
+        "gray.jpg": encoded(small.convert("L"), format="JPEG", quality=90),
+        "turned.jpg": encoded(wide, format="JPEG", quality=90, exif=exif),
+        "lossy.webp": encoded(tall, format="WEBP", quality=80),
+        "lossless.webp": encoded(alpha, format="WEBP", lossless=True, exact=True),
+    }
+
+
+PROCESSORS = {
+    "clip": (CLIPImageProcessorPil, dict(size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24})),
+    "clip-padded": (CLIPImageProcessorPil, dict(size={"shortest_edge": 24}, crop_size={"height": 31, "width": 31})),
+    "clip-enlarged": (CLIPImageProcessorPil, dict(size={"shortest_edge": 56}, crop_size={"height": 48, "width": 48})),
+    "siglip": (SiglipImageProcessorPil, dict(size={"height": 32, "width": 32})),
+    "siglip-bilinear": (SiglipImageProcessorPil, dict(size={"height": 32, "width": 32}, resample=2)),
+    "idefics3": (Idefics3ImageProcessorPil, dict(size={"longest_edge": 64}, max_image_size={"longest_edge": 28})),
+    "idefics3-whole": (
+        Idefics3ImageProcessorPil,
+        dict(size={"longest_edge": 64}, max_image_size={"longest_edge": 28}, do_image_splitting=False),
+    ),
+}
+
+
+def sha256(values: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+
+
+def tiles_of(processor, image: Image.Image) -> dict:
+    result = processor(image, return_tensors="np")
+    values = result["pixel_values"]
+    values = values.reshape(-1, *values.shape[-3:]).transpose(0, 2, 3, 1)
+    mean, std = np.array(processor.image_mean), np.array(processor.image_std)
+    pixels = (values * std + mean) * 255
+    rounded = pixels.round()
+    assert np.abs(pixels - rounded).max() < 1e-3
+    golden = {"shape": list(values.shape), "sha256": sha256(rounded.astype(np.uint8))}
+    # some values as the model gets them: the first row of the last tile
+    return golden | {"first": [round(float(value), 6) for value in values[-1, 0, :4].reshape(-1)]}
+
+
+def main() -> None:
+    images, processed = {}, {}
+    for name, content in files().items():
+        (FOLDER / name).write_bytes(content)
+        image = ImageOps.exif_transpose(Image.open(BytesIO(content))).convert("RGB")
+        images[name] = {"width": image.width, "height": image.height, "sha256": sha256(np.asarray(image))}
+    settings = {}
+    for name, (kind, options) in PROCESSORS.items():
+        processor = kind(**options)
+        settings[name] = {
+            key: value for key, value in json.loads(processor.to_json_string()).items() if not key.startswith("_")
+        }
+        processed[name] = {}
+        for file in ("wide.png", "tall.jpg", "alpha.png"):
+            image = ImageOps.exif_transpose(Image.open(FOLDER / file)).convert("RGB")
+            processed[name][file] = tiles_of(processor, image)
+    source = f"Pillow {PIL.__version__}, transformers {transformers.__version__}"
+    golden = {"source": source, "images": images, "settings": settings, "processed": processed}
+    (FOLDER / "goldens.json").write_text(json.dumps(golden, indent=1) + "\n")
+
+
+main()

@@ -1,0 +1,1 @@
+export { decodeImage } from './decode.browser.js';

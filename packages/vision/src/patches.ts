@@ -1,0 +1,51 @@
+/** Pixels as the rows that a patch embedding multiplies. */
+import { ShapeError } from '@winnow/tensor';
+import type { RgbImage } from './image.js';
+
+/** `(value * rescale - mean) / std` per channel. */
+export interface Normalization {
+  readonly rescale: number;
+  readonly mean: readonly number[];
+  readonly std: readonly number[];
+}
+
+/** The normalized value of each of the 256 values of a channel: `[3, 256]`. */
+function tableOf({ rescale, mean, std }: Normalization): Float32Array {
+  const table = new Float32Array(3 * 256);
+  for (let channel = 0; channel < 3; channel++) {
+    for (let value = 0; value < 256; value++) {
+      table[channel * 256 + value] = (value * rescale - (mean[channel] as number)) / (std[channel] as number);
+    }
+  }
+  return table;
+}
+
+/**
+ * Normalized pixels by patch, so that a convolution whose stride is its size is a matrix product with `[E, 3 P P]`.
+ *
+ * Shapes: image `[Y P, X P, 3]`, result `[Y X, 3 P P]` with P = `patchSize`: patches by row and column, in each all of red,
+ * then green and blue.
+ * @throws {ShapeError} for an image that is not a whole number of patches
+ */
+export function patchesOf(image: RgbImage, patchSize: number, normalization: Normalization): Float32Array {
+  const { width, height, data } = image;
+  if (width % patchSize !== 0 || height % patchSize !== 0) {
+    const expected = `multiples of ${patchSize}`;
+    throw new ShapeError({ op: 'patches', rule: 'size of the image', expected, actual: `${width} x ${height}` });
+  }
+  const table = tableOf(normalization);
+  const patches = new Float32Array(3 * width * height);
+  let to = 0;
+  for (let top = 0; top < height; top += patchSize) {
+    for (let left = 0; left < width; left += patchSize) {
+      for (let channel = 0; channel < 3; channel++) {
+        for (let y = top; y < top + patchSize; y++) {
+          for (let x = left; x < left + patchSize; x++) {
+            patches[to++] = table[channel * 256 + (data[3 * (y * width + x) + channel] as number)] as number;
+          }
+        }
+      }
+    }
+  }
+  return patches;
+}

@@ -1,0 +1,116 @@
+/** Pixels and tiles equal those of Pillow and of the processors of transformers; what is no image is refused. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { CapacityError, FormatError, ShapeError } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { decodeImage } from './decode.node.js';
+import { readImageHeader } from './header.js';
+import type { RgbImage } from './image.js';
+import { patchesOf } from './patches.js';
+import { createImageProcessor, type ProcessorSettings } from './processor.js';
+
+interface Golden {
+  readonly images: Readonly<Record<string, { width: number; height: number; sha256: string }>>;
+  readonly settings: Readonly<Record<string, ProcessorSettings>>;
+  readonly processed: Readonly<
+    Record<string, Readonly<Record<string, { shape: number[]; sha256: string; first: number[] }>>>
+  >;
+}
+
+const fixture = (name: string): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(readFileSync(fileURLToPath(new URL(`__fixtures__/${name}`, import.meta.url))));
+const golden = JSON.parse(new TextDecoder().decode(fixture('goldens.json'))) as Golden;
+const sha256 = (parts: readonly Uint8Array[]): string => {
+  const hash = createHash('sha256');
+  for (const part of parts) hash.update(part);
+  return hash.digest('hex');
+};
+
+describe('decoding', () => {
+  test.each(Object.entries(golden.images))('%s has the pixels that Pillow decodes', async (name, expected) => {
+    const { width, height, data } = await decodeImage(fixture(name));
+    expect({ width, height, sha256: sha256([data]) }).toEqual(expected);
+  });
+
+  test('images decode at the same time, and after a broken one', async () => {
+    const broken = fixture('tall.jpg');
+    broken.fill(0, 160);
+    const names = ['tall.jpg', 'gray.jpg', 'lossy.webp', 'wide.png'];
+    const [refused, ...images] = await Promise.allSettled([
+      decodeImage(fixture('wide.png').subarray(0, 300), { name: 'cut.png' }),
+      ...names.map((name) => decodeImage(fixture(name))),
+    ]);
+    expect(refused).toMatchObject({ status: 'rejected', reason: { code: 'format', source: 'cut.png' } });
+    for (const [index, image] of images.entries()) {
+      expect(sha256([(image as PromiseFulfilledResult<RgbImage>).value.data])).toBe(
+        golden.images[names[index] as string]?.sha256,
+      );
+    }
+  });
+
+  test.each([
+    ['an empty file', new Uint8Array(0), 'expected a PNG, JPEG or WebP file, got a file that begins with nothing'],
+    ['a GIF', new TextEncoder().encode('GIF89a..'), 'begins with 47 49 46 38 39 61 2e 2e'],
+    ['a header alone', fixture('wide.png').subarray(0, 20), 'the file ends after 20 bytes'],
+    ['a JPEG without a frame', fixture('tall.jpg').subarray(0, 100), 'the file ends after 100 bytes'],
+  ])('%s is refused', async (_name, bytes, message) => {
+    await expect(decodeImage(bytes)).rejects.toThrow(FormatError);
+    await expect(decodeImage(bytes)).rejects.toThrow(message);
+  });
+
+  test('sizes are read from the header, and limits apply before decoding', async () => {
+    for (const [name, { width, height }] of Object.entries(golden.images)) {
+      const header = readImageHeader(fixture(name));
+      const stored = name === 'turned.jpg' ? { width: height, height: width } : { width, height };
+      expect(header).toEqual({ format: name.replace(/.*\./, '').replace('jpg', 'jpeg'), ...stored });
+    }
+    const bomb = fixture('wide.png');
+    new DataView(bomb.buffer).setUint32(16, 0x7fffffff);
+    await expect(decodeImage(bomb)).rejects.toThrow(CapacityError);
+    await expect(decodeImage(fixture('wide.png'), { maxPixels: 61 * 40 - 1 })).rejects.toThrow(
+      'needed 2440 pixels, available 2439 pixels',
+    );
+    await decodeImage(fixture('wide.png'), { maxPixels: 61 * 40 });
+  });
+});
+
+describe('processors', () => {
+  test.each(Object.entries(golden.processed))('%s makes the tiles of transformers', async (name, files) => {
+    const processor = createImageProcessor(golden.settings[name] as ProcessorSettings, 'preprocessor_config.json');
+    for (const [file, { shape, sha256: hash, first }] of Object.entries(files)) {
+      const { tiles, rows, columns } = processor.process(await decodeImage(fixture(file)));
+      expect([file, tiles.length, processor.tileSize]).toEqual([file, shape[0], shape[1]]);
+      expect(tiles.length).toBe(Math.max(1, rows * columns + Number(rows > 0)));
+      expect([file, sha256(tiles.map(({ data }) => data))]).toEqual([file, hash]);
+      const size = processor.tileSize;
+      const patches = patchesOf(tiles.at(-1) as RgbImage, size, processor.normalization);
+      const values = [0, 1, 2, 3].flatMap((x) => [0, 1, 2].map((channel) => patches[channel * size * size + x]));
+      for (const [index, value] of values.entries()) expect(value).toBeCloseTo(first[index] as number, 5);
+    }
+  });
+
+  test('patches are rows by channel', () => {
+    const data = Uint8Array.from({ length: 3 * 4 * 2 }, (_, index) => index);
+    const normalization = { rescale: 1, mean: [0, 0, 0], std: [1, 1, 1] };
+    const patches = patchesOf({ width: 4, height: 2, data }, 2, normalization);
+    expect([...patches]).toEqual([
+      ...[0, 3, 12, 15, 1, 4, 13, 16, 2, 5, 14, 17],
+      ...[6, 9, 18, 21, 7, 10, 19, 22, 8, 11, 20, 23],
+    ]);
+    expect(() => patchesOf({ width: 4, height: 2, data }, 4, normalization)).toThrow(ShapeError);
+  });
+
+  test.each([
+    [{ image_processor_type: 'FuyuImageProcessor' }, 'image_processor_type: expected CLIPImageProcessor'],
+    [{ size: { height: 32, width: 16 }, do_center_crop: false }, 'size: expected a square'],
+    [{ size: 1e9 }, 'size: expected a whole number of pixels up to 8192'],
+    [{ resample: 0 }, 'resample: expected 1 (Lanczos)'],
+    [{ image_std: [1, 0, 1] }, 'image_std: expected no zeros'],
+    [{ image_mean: [1] }, 'image_mean: expected three numbers'],
+    [{ do_resize: false }, 'do_resize: expected true'],
+  ])('settings %j are refused', (settings, message) => {
+    const all = { ...golden.settings['clip'], ...settings };
+    expect(() => createImageProcessor(all, 'p.json')).toThrow(message);
+  });
+});
