@@ -71,20 +71,25 @@ export async function measureCandidates(
   for (const [index, parsed] of [denseAttention[phase], ...policies].entries()) {
     const policy = formatPolicy(parsed);
     const time = times?.[index];
-    const refusal = typeof time === 'string' ? time : undefined;
     const ms = msOf(time, phase);
     const density = await densityOfSpec(bench, specOf(phase, parsed), phase, subject);
     const share = shareOf(bench, ms === undefined || base === undefined ? undefined : ms / base, density);
     const cost = share / subject.layers.length;
     const saves = index === 0 || share < 1;
     const divergences: (number | undefined)[] = [];
+    const refusals: string[] = [];
     for (let layer = 0; layer < subject.numLayers; layer++) {
       signal?.throwIfAborted();
       const done = (index - 1) * subject.numLayers + layer;
       const isMeasured = index > 0 && saves && subject.layers.includes(layer);
       if (isMeasured) onProgress?.(`${phase}, layer ${layer}: ${policy}`, done, policies.length * subject.numLayers);
-      divergences.push(isMeasured ? await divergenceOf(bench, phase, parsed, layer) : index === 0 ? 0 : undefined);
+      const measured = isMeasured ? await divergenceOf(bench, phase, parsed, layer) : index === 0 ? 0 : undefined;
+      divergences.push(typeof measured === 'number' ? measured : undefined);
+      if (typeof measured === 'string') refusals.push(measured);
     }
+    // a policy that no layer can have
+    const isRefused = refusals.length > 0 && divergences.every((divergence) => divergence === undefined);
+    const refusal = typeof time === 'string' ? time : isRefused ? refusals[0] : undefined;
     result.push({ phase, policy, parsed, refusal, density, ms, cost: saves ? cost : Infinity, divergences });
   }
   return result;
@@ -95,18 +100,19 @@ function shareOf({ settings }: TuneBench, time = Infinity, pairs = Infinity): nu
   return { time, pairs, both: (time + pairs) / 2 }[settings.costs];
 }
 
+/** The mean, or why the engine refuses the policy. */
 async function divergenceOf(
   bench: TuneBench,
   phase: Phase,
   policy: AttentionPolicy,
   layer: number,
-): Promise<number | undefined> {
+): Promise<number | string | undefined> {
   try {
     const { [phase]: measured } = await bench.divergence(specOf(phase, policy, layer), 'search', [phase]);
     return measured?.mean;
   } catch (error) {
     if (!isRefusal(error)) throw error;
-    return undefined;
+    return error.message;
   }
 }
 

@@ -160,6 +160,13 @@ it('keeps the divergence with few keys where a layer is not sensitive, and beats
   expect(readTunedPolicy(formatTunedPolicy(report.policy), { source: 'f', modelHash: 'xxh:1' })).toEqual(report.policy);
 });
 
+it('says why no layer can have a policy, also where pairs are the costs', async () => {
+  const report = await tune({ budget: { kld: 0.005 }, costs: 'pairs' });
+  const refused = report.candidates.filter(({ refusal }) => refusal !== undefined);
+  expect(refused.map(({ policy }) => policy)).toEqual([expect.stringContaining('window=5')]);
+  expect(refused[0]?.refusal).toContain('memory');
+});
+
 it('reaches a speed-up with the least divergence, and names the largest one where it cannot', async () => {
   const report = await tune({ budget: { speedup: 4 } });
   expect(report.speedup).toBeGreaterThanOrEqual(4);
