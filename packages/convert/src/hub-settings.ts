@@ -52,6 +52,7 @@ const epsilonNames: Readonly<Record<string, string>> = {
   lfm2: 'norm_eps',
   lfm2moe: 'norm_eps',
   bert: 'layer_norm_eps',
+  'xlm-roberta': 'layer_norm_eps',
   'modern-bert': 'norm_eps',
   'nomic-bert': 'layer_norm_epsilon',
 };
@@ -198,12 +199,26 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   lfm2moe: lfm2Settings,
   qwen35: ({ fields, description }) => deltaSettings(fields, description.config),
   qwen35moe: ({ fields, description }) => deltaSettings(fields, description.config),
-  bert: ({ description: { weights } }) => ({
-    type_vocab_size: weights.get('token_types.weight')?.shape[0] ?? 0,
-    position_embedding_type: 'absolute',
-  }),
+  bert: bertSettings,
+  'xlm-roberta': (source) => {
+    const { fields, description } = source;
+    const padding = fields.integer('tokenizer.ggml.padding_token_id', 1);
+    // the position table has rows up to that of padding, which no token uses
+    return {
+      ...bertSettings(source),
+      max_position_embeddings: description.config.contextLength + padding + 1,
+      pad_token_id: padding,
+    };
+  },
   'modern-bert': modernBertSettings,
 };
+
+function bertSettings({ description: { weights } }: Source): Json {
+  return {
+    type_vocab_size: weights.get('token_types.weight')?.shape[0] ?? 0,
+    position_embedding_type: 'absolute',
+  };
+}
 
 function biases({ hasBias }: Source): { attention_bias: boolean; mlp_bias: boolean } {
   return { attention_bias: hasBias('blk.0.attn_q'), mlp_bias: hasBias('blk.0.ffn_up') };

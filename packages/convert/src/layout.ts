@@ -2,7 +2,7 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { reencodedView, reshapedView, rowsView, transposedView, type Weight, type WeightRequest } from '@winnow/models';
 import { FormatError, type DType } from '@winnow/tensor';
-import { concatenatedView, mappedF32View, mergedMatricesView } from './views.js';
+import { concatenatedView, mappedF32View, mergedMatricesView, zerosView } from './views.js';
 
 /**
  * @param requests of the target format, whose `name` is that of a weight
@@ -51,7 +51,11 @@ function wholeOf(name: string, parts: readonly WeightRequest[], encoded: readonl
   const { rows } = parts[0] as WeightRequest;
   if (rows === undefined) return first;
   const [, ...rest] = first.shape;
-  if (rows.step === undefined) return concatenatedView(name, [rows.total, ...rest], [first, ...others]);
+  if (rows.step === undefined) {
+    // rows before the first part belong to no weight, such as positions of padding
+    const unused = rows.begin === 0 ? [] : [zerosView(name, first.dtype, [rows.begin, ...rest])];
+    return concatenatedView(name, [rows.total, ...rest], [...unused, first, ...others]);
+  }
   const places = parts.map(({ rows: own }) => ({ begin: own?.begin ?? 0, step: own?.step ?? 1 }));
   const stack = mergedMatricesView(name, rows.total, encoded, places);
   if (rows.isFlat !== true) return stack;

@@ -56,7 +56,7 @@ export async function convertToFolder(
   }
   const notices: string[] = [];
   const describe = describerOf(source.file);
-  const description = await describe(source.file);
+  const description = withHubName(await describe(source.file), source);
   const weights = new Map(description.weights);
   const settings = hubSettings(source.file.fields, description);
   const head = rankingSettings(source.file, description, settings);
@@ -97,6 +97,16 @@ export async function convertToFolder(
     }
     return { files: [...files.names], sizeBytes, numTensors: tensors.length, kept: [], notices };
   });
+}
+
+/** GGUF files call XLM-RoBERTa `bert`. Its vocabulary is a Unigram model of SentencePiece, whose name there is `t5`. */
+function withHubName<Description extends EmbedderDescription>(
+  description: Description,
+  { gguf }: Extract<ConvertSource, { format: 'gguf' }>,
+): Description {
+  const isUnigram = gguf.metadata.get('tokenizer.ggml.model')?.value === 't5';
+  if (description.config.architecture !== 'bert' || !isUnigram) return description;
+  return { ...description, config: { ...description.config, architecture: 'xlm-roberta' } };
 }
 
 function counted(tensor: StoredTensor, progress: WriteProgress): StoredTensor {

@@ -1,7 +1,7 @@
 /** Lazy views of stored tensors: concatenations, permuted columns, element-wise maps. */
 import type { StoredTensor } from '@winnow/bytes';
 import { gatheredRowsView, reshapedView } from '@winnow/models';
-import { decoder, numElements, tensorBytes, type Shape } from '@winnow/tensor';
+import { decoder, numElements, tensorBytes, type DType, type Shape } from '@winnow/tensor';
 
 type ReadOptions = NonNullable<Parameters<StoredTensor['read']>[1]>;
 
@@ -29,6 +29,11 @@ export function concatenatedView(name: string, shape: Shape, parts: readonly Sto
       }
     },
   };
+}
+
+/** A tensor of zeros, of an unquantized dtype. */
+export function zerosView(name: string, dtype: DType, shape: Shape): StoredTensor {
+  return { name, dtype, shape, sizeBytes: tensorBytes(dtype, shape), read: async (target) => void target.fill(0) };
 }
 
 /**

@@ -76,6 +76,19 @@ function checkpointShapes(folderPath: string): string[] {
     .toSorted();
 }
 
+test('XLM-RoBERTa, whose GGUF file is of the architecture bert, is a folder of its own architecture', async () => {
+  const path = join(folder, 'xlm-roberta-as-such');
+  await convertFiles(archPath('xlm-roberta', 'model.gguf') as string, path);
+  const config = (of: string): Record<string, unknown> =>
+    JSON.parse(readFileSync(join(of, 'config.json'), 'utf8')) as Record<string, unknown>;
+  expect(config(archPath('xlm-roberta', 'hf') as string)).toMatchObject(
+    Object.fromEntries(
+      ['architectures', 'model_type', 'max_position_embeddings', 'pad_token_id'].map((key) => [key, config(path)[key]]),
+    ),
+  );
+  expect(checkpointShapes(path)).toContain('embeddings.position_embeddings.weight 130x32');
+});
+
 const names = [...Object.values(goldenNames).flat(), ...encoders];
 
 test('every architecture has a golden', () => {

@@ -45,18 +45,18 @@ describe.each(['bert', 'xlm-roberta', 'modern-bert'])('%s', (name) => {
     expect(await shapes(path)).toEqual(await shapes(pathOf(name, 'model.gguf')));
   });
 
-  // the vocabulary of XLM-RoBERTa is not written to tokenizer.json, and without one there are no pairs
-  if (name === 'xlm-roberta') return;
   test('GGUF to folder and back', async () => {
     const path = join(folder, name);
     await convertFiles(pathOf(name, 'model.gguf'), path);
-    const expected = await scores(pathOf(name, 'model.gguf'));
-    expect(await scores(path)).toEqual(expected);
     const { architectures } = JSON.parse(readFileSync(join(path, 'config.json'), 'utf8')) as {
       architectures: string[];
     };
     const original = JSON.parse(readFileSync(pathOf(name, 'hf/config.json'), 'utf8')) as { architectures: string[] };
     expect(architectures).toEqual(original.architectures);
+    // the vocabulary of XLM-RoBERTa is not written to tokenizer.json, and without one there are no pairs
+    if (name === 'xlm-roberta') return;
+    const expected = await scores(pathOf(name, 'model.gguf'));
+    expect(await scores(path)).toEqual(expected);
     const back = join(folder, `${name}-back.gguf`);
     await convertFiles(path, back);
     expect(await scores(back)).toEqual(expected);

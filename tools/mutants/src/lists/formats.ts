@@ -111,4 +111,18 @@ export const formatsMutants: readonly Mutant[] = [
     replace: 'const at = row;',
     tests: ['test/goldens.test.ts', 'test/convert-files.test.ts'],
   },
+  {
+    file: 'packages/convert/src/layout.ts',
+    find: 'const unused = rows.begin === 0 ?',
+    replace: 'const unused = rows.begin >= 0 ?',
+    tests: ['test/goldens.test.ts'],
+    only: 'xlm-roberta',
+  },
+  {
+    file: 'packages/convert/src/hub-settings.ts',
+    find: 'description.config.contextLength + padding + 1',
+    replace: 'description.config.contextLength + padding',
+    tests: ['test/goldens.test.ts'],
+    only: 'XLM-RoBERTa',
+  },
 ];
