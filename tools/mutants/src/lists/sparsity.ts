@@ -90,4 +90,11 @@ export const sparsityMutants: readonly Mutant[] = [
     replace: "const phase = begin <= numPrefilled ? 'prefill' : 'decode';",
     tests: ['test/plan/auto-attention.test.ts'],
   },
+  {
+    file: 'packages/evaluation/src/tune/candidates.ts',
+    find: "if (typeof measured === 'string') refusals.push(measured);",
+    replace: '',
+    tests: ['src/tune/tune-attention.test.ts'],
+    only: 'no layer can have',
+  },
 ];
