@@ -99,6 +99,8 @@ class ProgramAssembler {
       b.activation('gather-rows', { x: b.reshape(hole, [Number(hole.shape[1]) / 16, 16]), rows });
     }
     const outputs = b.append(op, this.#inputs, attributes, updated);
+    // a record behind that of the op: whoever reads an attribute that the op does not have finds no zero there
+    this.#constant('behind', new Float32Array(arenaAlignment / 4));
     for (const [name, tensor] of Object.entries(outputs)) if (!(name in updated)) b.output(name, tensor);
     return { program: b.build(), buffers: this.#buffers, scalars: this.#scalars, canaries: this.#canaries };
   }

@@ -210,4 +210,11 @@ export const kernelsMutants: readonly Mutant[] = [
     tests: ['test/batch-invariance.test.ts'],
     only: 'WebAssembly',
   },
+  {
+    file: 'packages/backend-wasm/assembly/ops/sparse-feed-forward.ts',
+    find: "import { activate, plainGlu } from './pointwise';",
+    replace: "import { activate, glu as plainGlu } from './pointwise';",
+    tests: ['test/conformance.test.ts'],
+    only: 'sparse-feed-forward',
+  },
 ];
