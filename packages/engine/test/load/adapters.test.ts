@@ -270,17 +270,21 @@ describe.skipIf(llama === undefined)(`invalid adapters${needs}`, () => {
   });
 });
 
-const fused = archPath('phi3', 'model.gguf');
-test.skipIf(fused === undefined)(`fused matrices${needs}`, async () => {
-  const pairs = pairsFor({
-    'model.layers.0.self_attn.qkv_proj': [192, 64, 4],
-    'model.layers.1.mlp.gate_up_proj': [192, 64, 4],
+/** Fused matrices, and attention with biases and learned sinks before experts. */
+const others = {
+  phi3: { 'model.layers.0.self_attn.qkv_proj': [192, 64, 4], 'model.layers.1.mlp.gate_up_proj': [192, 64, 4] },
+  'gpt-oss': { 'model.layers.0.self_attn.q_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 48, 4] },
+} as const;
+
+describe.each(Object.entries(others))('adapters on %s', (name, modules) => {
+  const isMissing = archPath(name, 'model.gguf') === undefined;
+  test.skipIf(isMissing)(`of both formats${isMissing ? needs : ''}`, async () => {
+    const pairs = pairsFor(modules);
+    const expected = await logprobs(await mergedFolder(name, pairs, () => 1));
+    for (const file of ['hf', 'model.gguf']) {
+      const adapters = [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }];
+      const actual = await logprobs(archPath(name, file) as string, { lora: { adapters } });
+      expect(worst(actual, expected)).toBeLessThan(limit);
+    }
   });
-  const config = { r: 4, lora_alpha: 4 };
-  const expected = await logprobs(await mergedFolder('phi3', pairs, () => 1));
-  for (const file of ['hf', 'model.gguf']) {
-    const adapters = [{ source: await peftFolder(pairs, config) }];
-    const actual = await logprobs(archPath('phi3', file) as string, { lora: { adapters } });
-    expect(worst(actual, expected)).toBeLessThan(limit);
-  }
 });

@@ -11,18 +11,21 @@ import { archPath } from '../support/golden-files.js';
 import { tinyFolder } from '../support/tiny-model.js';
 
 const path = archPath('llama', 'model.gguf');
+/** Experts with biases, learned sinks, and rows that are not whole blocks. */
+const gptOss = archPath('gpt-oss', 'model.gguf');
 const tokens = [5, 9, 200, 31, 7, 64];
 
 /** The file with every matrix encoded in one piece. */
-async function quantizedFile(dtype: DType): Promise<Uint8Array> {
-  const file = await openGgufFile(path as string);
+async function quantizedFile(path: string, dtype: DType): Promise<Uint8Array> {
+  const file = await openGgufFile(path);
   const isTied = !file.tensors.has('output.weight');
   const tensors = await Promise.all(
     [...file.tensors.values()].map(async (tensor) => {
       const data = new Uint8Array(tensor.sizeBytes);
       await tensor.read(data);
       const { name, shape } = tensor;
-      const type = quantizedDType({ name, shape, dtype: tensor.dtype }, { dtype, isTied }).dtype;
+      const isFloat = name.endsWith('.bias');
+      const type = quantizedDType({ name, shape, dtype: tensor.dtype, isFloat }, { dtype, isTied }).dtype;
       const values = new Float32Array(numElements(shape));
       decode(tensor.dtype, data, values);
       const encoded = new Uint8Array(sizeOf(type, values.length));
@@ -37,14 +40,18 @@ async function quantizedFile(dtype: DType): Promise<Uint8Array> {
 }
 
 const needs = path === undefined ? ' (needs ../shared/data/goldens)' : '';
-test.skipIf(path === undefined).each(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as const)(
-  `quantize: %s gives what the quantized file gives${needs}`,
-  async (dtype) => {
-    const bytes = await quantizedFile(dtype);
+const cases = [
+  ...(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as const).map((dtype) => ['llama', dtype, path] as const),
+  ['gpt-oss', 'q8_0', gptOss] as const,
+];
+test.skipIf(path === undefined).each(cases)(
+  `%s, quantize: %s gives what the quantized file gives${needs}`,
+  async (_, dtype, location) => {
+    const bytes = await quantizedFile(location as string, dtype);
     const types = [...(await openGguf(memorySource(bytes))).tensors.values()].map((tensor) => tensor.dtype);
     expect(types).toContain(dtype);
     const backend = createReferenceBackend();
-    const onLoad = await loadModel(path as string, { backend, quantize: dtype, maxSessions: 1 });
+    const onLoad = await loadModel(location as string, { backend, quantize: dtype, maxSessions: 1 });
     const converted = await loadModel(memorySource(bytes), { backend, maxSessions: 1 });
     expect(onLoad.plan.weightsBytes).toBe(converted.plan.weightsBytes);
     const positions = tokens.map((_, index) => index);
