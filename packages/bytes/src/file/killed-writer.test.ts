@@ -38,6 +38,23 @@ it.skipIf(process.platform === 'win32')('the part of a killed process is removed
   expect([...(await readFile(path))]).toEqual([1, 2, 3]);
 });
 
+it.skipIf(process.platform === 'win32')(
+  'the part of a killed process is continued by a sink that resumes',
+  async () => {
+    writeAndDie();
+    const sink = await fileSink(path, { resume: true, isNew: true });
+    expect(sink.leftBytes).toBe(1000);
+    expect([...(await sink.readLeft(998, 100))]).toEqual([0, 0]);
+    await sink.write(Uint8Array.of(7), 600);
+    await sink.close();
+    expect(await readdir(folder)).toEqual(['data.bin']);
+    expect([...(await readFile(path))].slice(598)).toEqual([0, 0, 7]);
+    const second = await fileSink(path, { isNew: true });
+    await expect(second.close()).rejects.toThrow('there is a file already');
+    expect(await readdir(folder)).toEqual(['data.bin']);
+  },
+);
+
 it('parts of others that may still be writing stay, for a day', async () => {
   const [elsewhere, old] = ['data.bin.00000000-7-0123abcd.part', 'data.bin.00000000-8-0123abcd.part'];
   const strangers = ['data.bin.part', 'data.bin.0.part', 'data.binary.00000000-7-0123abcd.part'];

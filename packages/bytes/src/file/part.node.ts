@@ -1,7 +1,7 @@
 /** Names of unfinished files, and the removal of those that killed processes left behind. */
 import { createHash, randomUUID } from 'node:crypto';
 import { readlinkSync } from 'node:fs';
-import { lstat, readdir, rm } from 'node:fs/promises';
+import { lstat, readdir, rename, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 
@@ -33,20 +33,56 @@ function namespace(): string {
  */
 export async function partPath(path: string): Promise<string> {
   await removeStaleParts(path);
+  return newPartPath(path);
+}
+
+/**
+ * Takes over the part that a killed writer of `path`, or one that called `keepPart`, has left.
+ * @returns its new path, one of this process; undefined when there is none
+ */
+export async function adoptPart(path: string): Promise<string | undefined> {
+  for (const left of [keptPath(path), ...(await staleParts(path))]) {
+    const own = newPartPath(path);
+    const isOurs = await rename(left, own).then(
+      () => true,
+      () => false, // there is none, or another writer was first
+    );
+    if (isOurs) return own;
+  }
+  return undefined;
+}
+
+/** Leaves a part to the next writer of `path`. */
+export async function keepPart(part: string, path: string): Promise<void> {
+  await rename(part, keptPath(path));
+}
+
+const keptPath = (path: string): string => `${path}.kept.part`;
+
+function newPartPath(path: string): string {
   return `${path}.${processPlace()}-${process.pid}-${randomUUID().slice(0, 8)}.part`;
 }
 
 async function removeStaleParts(path: string): Promise<void> {
+  for (const part of await staleParts(path)) await rm(part, { force: true, recursive: true }).catch(() => undefined);
+}
+
+/** Parts whose writers have ended. */
+async function staleParts(path: string): Promise<string[]> {
   const [folder, prefix] = [dirname(path), `${basename(path)}.`];
   const names = await readdir(folder).catch(() => []); // opening the file reports a folder that cannot be read
+  const stale: string[] = [];
+  const kept = keptPath(path);
+  if ((names as readonly string[]).includes(basename(kept)) && (await isOld(kept))) stale.push(kept);
   for (const name of names) {
     if (!name.startsWith(prefix)) continue;
     const [, writerPlace, pid] = /^([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{8}\.part$/.exec(name.slice(prefix.length)) ?? [];
     if (pid === undefined) continue;
     const part = join(folder, name);
     const isDead = writerPlace === processPlace() && !isAlive(Number(pid));
-    if (isDead || (await isOld(part))) await rm(part, { force: true, recursive: true }).catch(() => undefined);
+    if (isDead || (await isOld(part))) stale.push(part);
   }
+  return stale;
 }
 
 function isAlive(pid: number): boolean {
