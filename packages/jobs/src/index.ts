@@ -39,8 +39,12 @@ export {
   resolveEnqueueOptions,
   type ResolvedEnqueueOptions,
 } from './checks.js';
+export { BlobError, existingBlob, missingBlob, reasonOfStatus, type BlobErrorReason } from './blobs/blob-error.js';
 export {
   checkKey,
+  endOf,
+  isWhole,
+  type BlobCallOptions,
   type BlobContent,
   type BlobInfo,
   type BlobStore,

@@ -21,6 +21,21 @@ it('leaves no part of a failed write', () => {
   expect(names.filter((name) => name.endsWith('.part'))).toEqual([]);
 });
 
+it('goes on with what another write of the same content has left, from the first byte that differs', async () => {
+  const content = Array.from({ length: 10 }, (_, part) => new Uint8Array(1000).fill(part));
+  async function* failing(): AsyncGenerator<Uint8Array, void, void> {
+    yield* content.slice(0, 8);
+    throw new Error('the source failed');
+  }
+  await expect(inFolder.write('left', failing(), { resume: true })).rejects.toThrow('the source failed');
+  expect(readdirSync(join(folder, 'store'))).toContain('left.kept.part');
+  const changed = [...content.slice(0, 5), new Uint8Array(1000).fill(99), ...content.slice(6)];
+  const { resumedBytes, sha256 } = await inFolder.write('left', changed, { resume: true });
+  expect(resumedBytes).toBe(5000);
+  for await (const _part of inFolder.read('left', { sha256 }));
+  expect(readdirSync(join(folder, 'store')).filter((name) => name.endsWith('.part'))).toEqual([]);
+});
+
 it('notices that a file has changed', async () => {
   const { sha256 } = await inFolder.write('changed', [new TextEncoder().encode('as it was')]);
   writeFileSync(join(folder, 'store', 'changed'), 'as it is!');
@@ -37,7 +52,14 @@ async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; clo
     const key = (request.url ?? '/').slice('/blobs/'.length);
     if (request.headers.authorization !== 'Bearer secret') return void response.writeHead(401).end();
     if (request.method === 'PUT') {
-      await blobs.write(key, request);
+      const ifAbsent = request.headers['if-none-match'] === '*';
+      try {
+        await blobs.write(key, request, { ifAbsent });
+      } catch (error) {
+        if (!ifAbsent) throw error;
+        request.resume();
+        return void response.writeHead(412).end();
+      }
       return void response.writeHead(201).end();
     }
     if (request.method === 'DELETE') return void response.writeHead((await blobs.delete(key)) ? 204 : 404).end();

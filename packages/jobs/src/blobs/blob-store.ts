@@ -11,20 +11,33 @@ export interface BlobInfo {
 export interface WrittenBlob extends BlobInfo {
   /** In hexadecimal digits. Whoever keeps it can have later reads checked. */
   readonly sha256: string;
+  /** What an interrupted write had left, and this one did not send again. */
+  readonly resumedBytes: number;
 }
 
-export interface WriteBlobOptions {
+export interface BlobCallOptions {
+  readonly signal?: AbortSignal;
+}
+
+export interface WriteBlobOptions extends BlobCallOptions {
   /** What the content must have; otherwise nothing is stored. Default: not checked. */
   readonly sha256?: string;
-  readonly signal?: AbortSignal;
+  /** Store nothing when the key has content. Of writers at the same time, one succeeds. Default false. */
+  readonly ifAbsent?: boolean;
+  /**
+   * Keep what a failed or killed write has sent, and continue there: the content is passed from its beginning again, and what
+   * the store has of it is compared instead of sent. For stores that can (`canResume`); others begin anew. Default false.
+   */
+  readonly resume?: boolean;
 }
 
-export interface ReadBlobOptions {
+export interface ReadBlobOptions extends BlobCallOptions {
   /** First byte. Default 0. */
   readonly byteOffset?: number;
-  /** What the whole content must have; checked at the end of a read from byte 0. Default: not checked. */
+  /** Maximum number of bytes. Default: up to the end. */
+  readonly byteLength?: number;
+  /** What the whole content must have; checked at the end of a read of all bytes. Default: not checked. */
   readonly sha256?: string;
-  readonly signal?: AbortSignal;
 }
 
 export type BlobContent = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
@@ -34,24 +47,26 @@ export interface BlobStore {
   readonly name: string;
   /** Whether `list` works. */
   readonly canList: boolean;
+  /** Whether `resume` saves anything. */
+  readonly canResume: boolean;
   /**
    * Stores content, replacing that of the key. It is visible when it is complete, or never.
    * @throws {ArgumentError} for an invalid key
-   * @throws {IoError} when writing fails, or the checksum is another one
+   * @throws {BlobError} when writing fails, the checksum is another one, or there is content despite `ifAbsent`
    */
   write(key: string, content: BlobContent, options?: WriteBlobOptions): Promise<WrittenBlob>;
   /**
    * The content, in parts that are valid until the next one is asked for.
    * @throws {ArgumentError} for an invalid key, or an offset beyond the end
-   * @throws {IoError} when there is none, reading fails, or the checksum is another one
+   * @throws {BlobError} when there is none, reading fails, or the checksum is another one
    */
   read(key: string, options?: ReadBlobOptions): AsyncIterable<Uint8Array>;
-  /** Undefined when there is no content. */
-  stat(key: string): Promise<BlobInfo | undefined>;
-  /** @returns whether there was content */
-  delete(key: string): Promise<boolean>;
-  /** Keys that begin with a prefix, in the order of their characters. @throws {ArgumentError} unless `canList` */
-  list(prefix: string): Promise<BlobInfo[]>;
+  /** Undefined when there is no content. @throws {BlobError} */
+  stat(key: string, options?: BlobCallOptions): Promise<BlobInfo | undefined>;
+  /** @returns whether there was content @throws {BlobError} */
+  delete(key: string, options?: BlobCallOptions): Promise<boolean>;
+  /** Keys that begin with a prefix, in the order of their characters. @throws {ArgumentError} unless `canList` @throws {BlobError} */
+  list(prefix: string, options?: BlobCallOptions): Promise<BlobInfo[]>;
 }
 
 const maxKeyLength = 512;
@@ -69,4 +84,23 @@ export function checkOffset(byteOffset: number, sizeBytes: number): void {
   if (Number.isSafeInteger(byteOffset) && byteOffset >= 0 && byteOffset <= sizeBytes) return;
   const expected = `an integer from 0 to ${sizeBytes}`;
   throw new ArgumentError({ argument: 'byteOffset', expected, actual: String(byteOffset) });
+}
+
+/**
+ * The end of what `read` gives.
+ * @throws {ArgumentError} for an offset beyond the end, or a negative length
+ */
+export function endOf({ byteOffset = 0, byteLength = Infinity }: ReadBlobOptions, sizeBytes: number): number {
+  checkOffset(byteOffset, sizeBytes);
+  if (byteLength === Infinity) return sizeBytes;
+  if (!Number.isSafeInteger(byteLength) || byteLength < 0) {
+    const expected = 'an integer from 0';
+    throw new ArgumentError({ argument: 'byteLength', expected, actual: String(byteLength) });
+  }
+  return Math.min(sizeBytes, byteOffset + byteLength);
+}
+
+/** Whether a read gets all bytes, so that their checksum can be compared. */
+export function isWhole({ byteOffset = 0 }: ReadBlobOptions, end: number, sizeBytes: number): boolean {
+  return byteOffset === 0 && end === sizeBytes;
 }

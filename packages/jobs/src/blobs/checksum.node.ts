@@ -1,8 +1,8 @@
 /** Checksums of what passes through. */
 import { createHash } from 'node:crypto';
 import type { ByteSource } from '@winnow/bytes';
-import { IoError } from '@winnow/tensor';
-import { checkOffset, type BlobContent, type ReadBlobOptions } from './blob-store.js';
+import { BlobError } from './blob-error.js';
+import { endOf, isWhole, type BlobContent, type ReadBlobOptions } from './blob-store.js';
 
 /** Counts and hashes parts. */
 export class Checksum {
@@ -14,11 +14,12 @@ export class Checksum {
     this.sizeBytes += bytes.byteLength;
   }
 
-  /** @throws {IoError} when another one was expected */
+  /** @throws {BlobError} when another one was expected */
   end(source: string, expected: string | undefined): string {
     const actual = this.#hash.digest('hex');
     if (expected !== undefined && expected.toLowerCase() !== actual) {
-      throw new IoError({ source, message: `the checksum differs, expected sha256 ${expected}, got ${actual}` });
+      const message = `the checksum differs, expected sha256 ${expected}, got ${actual}`;
+      throw new BlobError({ source, reason: 'checksum', message });
     }
     return actual;
   }
@@ -27,26 +28,27 @@ export class Checksum {
 /**
  * Reads a blob in parts, and closes it.
  * @param name for errors
- * @throws {IoError} when its checksum differs; parts from `byteOffset` on are not checked
+ * @throws {IoError} when its checksum differs, if all of it is read
  */
 export async function* readParts(
   source: ByteSource,
   name: string,
   partBytes: number,
-  { byteOffset = 0, sha256, signal }: ReadBlobOptions,
+  options: ReadBlobOptions,
 ): AsyncGenerator<Uint8Array, void, void> {
+  const { byteOffset = 0, sha256, signal } = options;
   try {
-    checkOffset(byteOffset, source.sizeBytes);
-    const checksum = new Checksum();
-    const buffer = new Uint8Array(Math.min(partBytes, source.sizeBytes - byteOffset));
-    for (let offset = byteOffset; offset < source.sizeBytes;) {
-      const part = buffer.subarray(0, Math.min(buffer.byteLength, source.sizeBytes - offset));
+    const end = endOf(options, source.sizeBytes);
+    const checksum = isWhole(options, end, source.sizeBytes) ? new Checksum() : undefined;
+    const buffer = new Uint8Array(Math.min(partBytes, end - byteOffset));
+    for (let offset = byteOffset; offset < end;) {
+      const part = buffer.subarray(0, Math.min(buffer.byteLength, end - offset));
       await source.read(offset, part, signal === undefined ? {} : { signal });
-      if (byteOffset === 0) checksum.add(part);
+      checksum?.add(part);
       yield part;
       offset += part.byteLength;
     }
-    if (byteOffset === 0) checksum.end(name, sha256);
+    checksum?.end(name, sha256);
   } finally {
     await source.close();
   }

@@ -3,9 +3,11 @@ import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
 import { httpSource } from '@winnow/bytes';
 import { ArgumentError, checkOptions, IoError, type OptionNames } from '@winnow/tensor';
+import { BlobError, existingBlob, missingBlob, reasonOfStatus } from './blob-error.js';
 import {
   checkKey,
-  checkOffset,
+  endOf,
+  type BlobCallOptions,
   type BlobContent,
   type BlobInfo,
   type BlobStore,
@@ -14,7 +16,7 @@ import {
   type WrittenBlob,
 } from './blob-store.js';
 import { Checksum, counted, readParts } from './checksum.node.js';
-import { readOptionNames, writeOptionNames } from './folder-blobs.node.js';
+import { callOptionNames, readOptionNames, writeOptionNames } from './folder-blobs.node.js';
 
 export interface HttpBlobStoreOptions {
   /** Default: the global `fetch`. */
@@ -29,7 +31,7 @@ const partBytes = 1024 * 1024;
 
 /**
  * A key is a path below the URL. Reads continue after a transient failure from the byte where it occurred. The server must
- * make a PUT visible when it is complete, or never; and cannot list.
+ * make a PUT visible when it is complete, or never, and know `If-None-Match: *` for `ifAbsent`; it cannot list or resume.
  */
 export function createHttpBlobStore(url: string | URL, options: HttpBlobStoreOptions = {}): BlobStore {
   checkOptions(options, optionNames);
@@ -39,6 +41,7 @@ export function createHttpBlobStore(url: string | URL, options: HttpBlobStoreOpt
 class HttpBlobStore implements BlobStore {
   readonly name: string;
   readonly canList = false;
+  readonly canResume = false;
   readonly #options: HttpBlobStoreOptions;
 
   constructor(url: string, options: HttpBlobStoreOptions) {
@@ -48,7 +51,7 @@ class HttpBlobStore implements BlobStore {
 
   async write(key: string, content: BlobContent, options: WriteBlobOptions = {}): Promise<WrittenBlob> {
     checkOptions(options, writeOptionNames);
-    const { sha256: expected, signal } = options;
+    const { sha256: expected, ifAbsent = false, signal } = options;
     const checksum = new Checksum();
     let sha256 = '';
     async function* body(url: string): AsyncGenerator<Uint8Array, void, void> {
@@ -57,17 +60,22 @@ class HttpBlobStore implements BlobStore {
     }
     const url = this.#urlOf(key);
     const stream = Readable.toWeb(Readable.from(body(url), { objectMode: false })) as ReadableStream;
-    await this.#send(url, 'PUT', [200, 201, 204], { body: stream, duplex: 'half', ...(signal && { signal }) });
-    return { key, sizeBytes: checksum.sizeBytes, sha256 };
+    const headers = ifAbsent ? { 'if-none-match': '*' } : {};
+    const { status } = await this.#send(url, 'PUT', [200, 201, 204, 412], signal, {
+      ...{ body: stream, duplex: 'half', headers },
+    });
+    if (status === 412) throw existingBlob(url);
+    return { key, sizeBytes: checksum.sizeBytes, sha256, resumedBytes: 0 };
   }
 
   async *read(key: string, options: ReadBlobOptions = {}): AsyncGenerator<Uint8Array, void, void> {
     checkOptions(options, readOptionNames);
-    const { byteOffset = 0, sha256, signal } = options;
+    const { sha256, signal } = options;
     const url = this.#urlOf(key);
-    const info = await this.stat(key);
-    if (info?.sizeBytes === 0) {
-      checkOffset(byteOffset, 0); // a range of an empty file does not exist
+    const info = await this.stat(key, signal === undefined ? {} : { signal });
+    if (info === undefined) throw missingBlob(url);
+    if (info.sizeBytes === 0) {
+      endOf(options, 0); // a range of an empty file does not exist
       new Checksum().end(url, sha256);
       return;
     }
@@ -75,16 +83,19 @@ class HttpBlobStore implements BlobStore {
     yield* readParts(source, url, partBytes, options);
   }
 
-  async stat(key: string): Promise<BlobInfo | undefined> {
-    const { status, headers } = await this.#send(this.#urlOf(key), 'HEAD', [200, 404]);
+  async stat(key: string, options: BlobCallOptions = {}): Promise<BlobInfo | undefined> {
+    checkOptions(options, callOptionNames);
+    const { status, headers } = await this.#send(this.#urlOf(key), 'HEAD', [200, 404], options.signal);
     if (status === 404) return undefined;
     const modified = Date.parse(headers.get('last-modified') ?? '');
     const modifiedAt = Number.isNaN(modified) ? {} : { modifiedAtMs: modified };
     return { key, sizeBytes: Number(headers.get('content-length') ?? 0), ...modifiedAt };
   }
 
-  async delete(key: string): Promise<boolean> {
-    return (await this.#send(this.#urlOf(key), 'DELETE', [200, 202, 204, 404])).status !== 404;
+  async delete(key: string, options: BlobCallOptions = {}): Promise<boolean> {
+    checkOptions(options, callOptionNames);
+    const { status } = await this.#send(this.#urlOf(key), 'DELETE', [200, 202, 204, 404], options.signal);
+    return status !== 404;
   }
 
   async list(): Promise<BlobInfo[]> {
@@ -96,17 +107,25 @@ class HttpBlobStore implements BlobStore {
     return `${this.name}${key}`;
   }
 
-  async #send(url: string, method: string, expected: readonly number[], init: object = {}): Promise<Response> {
+  async #send(
+    url: string,
+    method: string,
+    expected: readonly number[],
+    signal: AbortSignal | undefined,
+    init: { readonly headers?: Readonly<Record<string, string>> } = {},
+  ): Promise<Response> {
     const { fetch: send = fetch, headers = {} } = this.#options;
     let response: Response;
     try {
-      response = await send(url, { method, headers, ...init });
+      const sent = { ...headers, ...init.headers };
+      response = await send(url, { ...init, method, headers: sent, ...(signal && { signal }) });
     } catch (error) {
       throw reasonOf(error, url, method);
     }
     await response.body?.cancel();
     if (expected.includes(response.status)) return response;
-    throw new IoError({ source: url, message: `${method} failed with status ${response.status}` });
+    const message = `${method} failed with status ${response.status}`;
+    throw new BlobError({ source: url, reason: reasonOfStatus(response.status), message });
   }
 }
 
@@ -117,5 +136,5 @@ function reasonOf(error: unknown, source: string, method: string): unknown {
   }
   const { cause } = error as Error;
   const detail = cause instanceof Error ? cause.message : String((error as Error).message);
-  return new IoError({ source, message: `${method} failed: ${detail}` }, { cause: error });
+  return new BlobError({ source, reason: 'unavailable', message: `${method} failed: ${detail}` }, { cause: error });
 }

@@ -48,6 +48,7 @@ export function describeBlobStore({ name, open }: DescribeBlobStoreOptions): voi
     });
     afterAll(async () => opened.close?.());
     testContents(use);
+    testReplacements(use);
     testFailures(use);
     testKeys(use);
   });
@@ -75,6 +76,32 @@ function testContents(use: () => BlobStore): void {
     await expect(readAll(use(), 'offset', { byteOffset: 11 })).rejects.toSatisfy(ArgumentError.isInstance);
   });
 
+  it('reads ranges; a checksum is that of the whole', async () => {
+    const { sha256 } = await use().write('range', [bytesOf('0123456789')]);
+    const other = { sha256: await sha256Of(bytesOf('other')) };
+    expect(textOf(await readAll(use(), 'range', { byteOffset: 2, byteLength: 3, ...other }))).toBe('234');
+    expect(textOf(await readAll(use(), 'range', { byteOffset: 8, byteLength: 30 }))).toBe('89');
+    expect(textOf(await readAll(use(), 'range', { byteLength: 0 }))).toBe('');
+    expect(textOf(await readAll(use(), 'range', { byteLength: 10, sha256 }))).toBe('0123456789');
+    await expect(readAll(use(), 'range', { byteLength: 10, ...other })).rejects.toMatchObject({ reason: 'checksum' });
+    await expect(readAll(use(), 'range', { byteLength: -1 })).rejects.toSatisfy(ArgumentError.isInstance);
+  });
+}
+
+function testReplacements(use: () => BlobStore): void {
+  it('writes only what is not there', async () => {
+    await use().write('new', [bytesOf('first')], { ifAbsent: true });
+    const second = use().write('new', [bytesOf('second')], { ifAbsent: true });
+    await expect(second).rejects.toMatchObject({ name: 'BlobError', reason: 'exists' });
+    expect(textOf(await readAll(use(), 'new'))).toBe('first');
+    const both = await Promise.allSettled(
+      ['one', 'two'].map((text) => use().write('race', [bytesOf(text)], { ifAbsent: true })),
+    );
+    const winner = both.findIndex(({ status }) => status === 'fulfilled');
+    expect(both[1 - winner]).toMatchObject({ status: 'rejected', reason: { reason: 'exists' } });
+    expect(textOf(await readAll(use(), 'race'))).toBe(['one', 'two'][winner]);
+  });
+
   it('replaces content, also by none', async () => {
     await use().write('twice', [bytesOf('first, and longer')]);
     await use().write('twice', [bytesOf('second')]);
@@ -89,7 +116,7 @@ function testContents(use: () => BlobStore): void {
     expect(await use().delete('gone')).toBe(true);
     expect(await use().delete('gone')).toBe(false);
     expect(await use().stat('gone')).toBe(undefined);
-    await expect(readAll(use(), 'gone')).rejects.toSatisfy(IoError.isInstance);
+    await expect(readAll(use(), 'gone')).rejects.toMatchObject({ code: 'io', reason: 'missing' });
   });
 }
 
@@ -104,6 +131,21 @@ function testFailures(use: () => BlobStore): void {
     expect(textOf(await readAll(use(), 'kept'))).toBe('old');
     await expect(use().write('none', failing())).rejects.toThrow('the client has gone');
     expect(await use().stat('none')).toBe(undefined);
+  });
+
+  it('goes on with a write that failed, if it can', async () => {
+    async function* failing(): AsyncGenerator<Uint8Array, void, void> {
+      yield* largeParts.slice(0, 100);
+      throw new IoError({ source: 'upload', message: 'the client has gone' });
+    }
+    await expect(use().write('again', failing(), { resume: true })).rejects.toThrow('the client has gone');
+    expect(await use().stat('again')).toBe(undefined);
+    const { resumedBytes, sha256 } = await use().write('again', largeParts, { resume: true });
+    expect(resumedBytes).toBeGreaterThanOrEqual(0);
+    if (!use().canResume) expect(resumedBytes).toBe(0);
+    expect(await readAll(use(), 'again', { sha256 })).toEqual(large);
+    expect((await use().write('again', [bytesOf('short')], { resume: true })).resumedBytes).toBe(0);
+    expect(textOf(await readAll(use(), 'again'))).toBe('short');
   });
 
   it('rejects content with another checksum, on both ways', async () => {

@@ -1,0 +1,62 @@
+/** Why a blob could not be read or written, for programs that react to it. */
+import { IoError } from '@winnow/tensor';
+
+/**
+ * - `missing`: the key has no content
+ * - `exists`: the key has content, despite `ifAbsent`
+ * - `checksum`: the content is not what was expected
+ * - `changed`: the content was replaced while it was read
+ * - `expired`: the store has discarded the parts of an unfinished write
+ * - `denied`: the store does not allow it
+ * - `unavailable`: no answer, or a failure of the store that may pass; all retries have failed
+ * - `failed`: anything else
+ */
+export type BlobErrorReason =
+  | 'missing'
+  | 'exists'
+  | 'checksum'
+  | 'changed'
+  | 'expired'
+  | 'denied'
+  | 'unavailable'
+  | 'failed';
+
+/** An `IoError` of a blob store. */
+export class BlobError extends IoError {
+  override readonly name: string = 'BlobError';
+  readonly reason: BlobErrorReason;
+
+  constructor(
+    fields: { source: string; byteOffset?: number; message: string; reason: BlobErrorReason },
+    options?: { cause?: unknown },
+  ) {
+    super(fields, options);
+    this.reason = fields.reason;
+  }
+
+  static override isInstance(value: unknown): value is BlobError {
+    return IoError.isInstance(value) && 'reason' in value;
+  }
+}
+
+export function missingBlob(source: string): BlobError {
+  return new BlobError({ source, reason: 'missing', message: 'there is no such content' });
+}
+
+export function existingBlob(source: string): BlobError {
+  return new BlobError({ source, reason: 'exists', message: 'there is content already, expected none (ifAbsent)' });
+}
+
+const reasonsOfStatuses: Readonly<Record<number, BlobErrorReason>> = {
+  401: 'denied',
+  403: 'denied',
+  404: 'missing',
+  408: 'unavailable',
+  410: 'missing',
+  429: 'unavailable',
+};
+
+/** What an HTTP status says. */
+export function reasonOfStatus(status: number): BlobErrorReason {
+  return reasonsOfStatuses[status] ?? (status >= 500 ? 'unavailable' : 'failed');
+}
