@@ -12,6 +12,7 @@ export * as grammar from '@winnow/grammar';
 export * as hub from '@winnow/hub';
 export * as inferenceBackend from '@winnow/inference-backend';
 export * as jobs from '@winnow/jobs';
+export * as blobsS3 from '@winnow/blobs-s3';
 export * as jobsBullmq from '@winnow/jobs-bullmq';
 export * as kvCache from '@winnow/kv-cache';
 export * as langchain from '@winnow/langchain';

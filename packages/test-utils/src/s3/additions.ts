@@ -1,0 +1,119 @@
+/** What s3rver lacks of S3, over its folder of uploads. */
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { dirname, join } from 'node:path';
+
+/** The folder of a bucket of s3rver. */
+export class BucketFolder {
+  readonly #folder: string;
+  readonly #uploads: string;
+  /** Keys that a conditional write is about to create. */
+  readonly claimed: Set<string> = new Set<string>();
+
+  constructor(folder: string) {
+    this.#folder = folder;
+    this.#uploads = join(folder, '._S3rver_uploads');
+  }
+
+  etagOf(key: string): string | undefined {
+    const path = join(this.#folder, `${key}._S3rver_object.md5`);
+    return existsSync(path) ? `"${readFileSync(path, 'utf8')}"` : undefined;
+  }
+
+  read(key: string): string {
+    return readFileSync(join(this.#folder, `${key}._S3rver_object`), 'utf8');
+  }
+
+  write(key: string, content: string): void {
+    const path = join(this.#folder, `${key}._S3rver_object`);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, content);
+    writeFileSync(`${path}.md5`, createHash('md5').update(content).digest('hex'));
+  }
+
+  uploads(): string[] {
+    return existsSync(this.#uploads) ? readdirSync(this.#uploads) : [];
+  }
+
+  keyOf(id: string): string {
+    return readFileSync(join(this.#uploads, id, 'key'), 'utf8');
+  }
+
+  begunAt(id: string): string {
+    return statSync(join(this.#uploads, id, 'key')).mtime.toISOString();
+  }
+
+  parts(id: string): { readonly number: number; readonly sizeBytes: number; readonly md5: string }[] {
+    const names = readdirSync(join(this.#uploads, id)).filter((name) => name.endsWith('.md5'));
+    return names.map((name) => {
+      const path = join(this.#uploads, id, name);
+      const sizeBytes = statSync(path.slice(0, -'.md5'.length)).size;
+      return { number: Number.parseInt(name, 10), sizeBytes, md5: readFileSync(path, 'utf8') };
+    });
+  }
+
+  discard(id: string): void {
+    rmSync(join(this.#uploads, id), { recursive: true, force: true });
+  }
+}
+
+/** Answers what s3rver does not, and leaves the rest to it. */
+export function answerRequest(
+  folder: BucketFolder,
+  s3rver: RequestListener,
+  request: IncomingMessage,
+  response: ServerResponse,
+): void {
+  const { pathname, searchParams: query } = new URL(request.url ?? '/', 'http://localhost');
+  const key = decodeURIComponent(pathname.split('/').slice(2).join('/'));
+  const id = query.get('uploadId');
+  const { 'if-none-match': noneMatch, 'if-match': match } = request.headers;
+  if (request.method === 'GET' && query.has('uploads')) {
+    return xml(response, 200, listUploads(folder, query.get('prefix') ?? ''));
+  }
+  if (id !== null && !folder.uploads().includes(id)) return failure(response, 404, 'NoSuchUpload');
+  if (id !== null && request.method === 'GET') return xml(response, 200, listParts(folder, id));
+  if (id !== null && request.method === 'DELETE') {
+    folder.discard(id);
+    return void response.writeHead(204).end();
+  }
+  const isWrite = request.method === 'PUT' || request.method === 'POST';
+  const isNew = isWrite && noneMatch === '*';
+  if (isNew && folder.claimed.has(key)) return failure(response, 409, 'ConditionalRequestConflict');
+  if ((isNew && folder.etagOf(key) !== undefined) || (match !== undefined && match !== folder.etagOf(key))) {
+    return failure(response, 412, 'PreconditionFailed');
+  }
+  if (isNew) {
+    folder.claimed.add(key);
+    response.once('close', () => folder.claimed.delete(key));
+  }
+  s3rver(request, response);
+}
+
+export function failure(response: ServerResponse, status: number, code: string): void {
+  xml(response, status, `<Error><Code>${code}</Code><Message>${code}</Message></Error>`);
+}
+
+function xml(response: ServerResponse, status: number, body: string): void {
+  response.writeHead(status, { 'content-type': 'application/xml' }).end(`<?xml version="1.0"?>${body}`);
+}
+
+function listUploads(folder: BucketFolder, prefix: string): string {
+  const uploads = folder.uploads().filter((id) => folder.keyOf(id).startsWith(prefix));
+  const entries = uploads.map(
+    (id) =>
+      `<Upload><Key>${folder.keyOf(id)}</Key><UploadId>${id}</UploadId><Initiated>${folder.begunAt(id)}</Initiated></Upload>`,
+  );
+  return `<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>${entries.join('')}</ListMultipartUploadsResult>`;
+}
+
+function listParts(folder: BucketFolder, id: string): string {
+  const entries = folder
+    .parts(id)
+    .map(
+      ({ number, sizeBytes, md5 }) =>
+        `<Part><PartNumber>${number}</PartNumber><Size>${sizeBytes}</Size><ETag>"${md5}"</ETag></Part>`,
+    );
+  return `<ListPartsResult><IsTruncated>false</IsTruncated>${entries.join('')}</ListPartsResult>`;
+}
