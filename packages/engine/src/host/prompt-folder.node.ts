@@ -10,7 +10,8 @@ const suffix = '.page';
 const namePattern = /^[0-9a-f]{64}\.page(?:\.[^/]*\.part)?$/;
 
 /**
- * Opens a folder, which is created if necessary. One process at a time keeps to the limit.
+ * Opens a folder, which is created if necessary. Processes may share it: each finds the pages of the others, and keeps those that it
+ * knows within the limit.
  * @throws {IoError} when it cannot be read or created
  * @throws {ArgumentError} when `maxBytes` is not a positive number
  */
@@ -66,8 +67,6 @@ class PromptFolder implements PromptStore {
   }
 
   async read(key: string): Promise<Uint8Array | undefined> {
-    const sizeBytes = this.#sizes.get(key);
-    if (sizeBytes === undefined) return undefined;
     const path = this.#pathOf(key);
     try {
       const page = await readFile(path);

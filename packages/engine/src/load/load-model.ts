@@ -19,6 +19,7 @@ import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
 import { checkVerifies } from '../plan/speculative.js';
+import type { PromptStore } from '../runtime/prompt-cache/store.js';
 import { PromptCache, type SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
 import type { SessionModel } from '../sessions/file.js';
@@ -245,14 +246,15 @@ function sessionModelOf(
 /** Models whose cache is more than the blocks of the pool have none, and a notice says so. */
 function promptCacheOf(
   { pool, scheduler }: Runtime,
-  { promptCache: store, kvCache, host }: ResolvedOptions,
+  { promptCache = [], kvCache, host }: ResolvedOptions,
   sessionKey: SessionKey,
 ): PromptCache | undefined {
-  if (store === undefined) return undefined;
+  const stores = [promptCache].flat() as PromptStore[];
+  if (stores.length === 0) return undefined;
   const { states, tiers, heavyHitters } = pool;
   const isUnshared = kvCache.prefixSharing === false;
   if (states === undefined && tiers === undefined && heavyHitters === undefined && !isUnshared) {
-    return new PromptCache({ pool, scheduler, store, sessionKey, now: host.now });
+    return new PromptCache({ pool, scheduler, stores, sessionKey, now: host.now });
   }
   const obstacle =
     states !== undefined

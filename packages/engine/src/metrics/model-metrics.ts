@@ -70,9 +70,11 @@ export interface PromptCacheMetrics {
   readonly numStoredPages: number;
   /** Pages that were damaged and removed. */
   readonly numDamagedPages: number;
+  /** Pages that could not be read or written because the store failed; they were computed, or are not kept. */
+  readonly numFailures: number;
   /** Time of reading. */
   readonly readMs: number;
-  /** Size of all pages in the store, also of other models. */
+  /** Size of all pages in the stores, also of other models, as far as these know it. */
   readonly sizeBytes: number;
 }
 

@@ -20,8 +20,11 @@ export interface RuntimeOptions {
   readonly kvCache?: KvCacheOptions;
   /** Called on evictions, block copies, preemptions, offloading and waiting as they happen. */
   readonly onEvent?: (event: EngineEvent) => void;
-  /** Where pages of prompts are kept for later runs (`openPromptStore`). Default: nowhere. */
-  readonly promptCache?: PromptStore;
+  /**
+   * Where pages of prompts are kept for later runs (`openPromptStore`). Several are asked in their order, each as long as reading
+   * from it is cheaper than computing. Default: nowhere.
+   */
+  readonly promptCache?: PromptStore | readonly PromptStore[];
 }
 
 export interface RuntimeParts extends OffloadHost {

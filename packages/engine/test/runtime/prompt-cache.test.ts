@@ -28,7 +28,7 @@ const pages = (): Promise<string[]> => readdir(join(folder, 'pages'));
 
 /** Generates in a model of its own, as after a restart, and waits until its pages are stored. */
 async function run(
-  promptCache: PromptStore | undefined,
+  promptCache: PromptStore | readonly PromptStore[] | undefined,
   options: LoadOptions & { readonly salt?: string; readonly prompt?: number[] } = {},
 ) {
   const { salt, prompt = ids(200), ...load } = options;
@@ -139,6 +139,33 @@ test('pages whose reading takes longer than computing are not read', async () =>
   await run(slow, { salt: 'b' });
   // one page measures the rate
   expect(await generate(ids(200), 'b')).toBe(model.metrics().cache.blockSize);
+});
+
+test('of several stores each is measured alone, and all get the pages', async () => {
+  let time = 0;
+  const [near, far] = await Promise.all(
+    ['near', 'far'].map((name) => openPromptStore(join(folder, name), { maxBytes: 1e9 })),
+  );
+  const stores = [far as PromptStore, near as PromptStore];
+  for (const store of stores) await run(store, { salt: 'b' });
+  const slow: PromptStore = {
+    ...{ has: (key) => stores[0]?.has(key) === true, statistics: () => ({ numPages: 0, usedBytes: 0 }) },
+    ...{ write: async () => {}, remove: async () => {} },
+    read: (key) => {
+      time += 1e6;
+      return (stores[0] as PromptStore).read(key);
+    },
+  };
+  await using model = await loadModel(path, {
+    ...{ context: 512, threads: 1, promptCache: [slow, near as PromptStore], now: () => ++time },
+  });
+  expect((await model.generate(ids(200), { ...greedy, cacheSalt: 'a' }).result()).cachedTokens).toBe(0);
+  const { cachedTokens } = await model.generate(ids(200), { ...greedy, cacheSalt: 'b' }).result();
+  const { blockSize } = model.metrics().cache;
+  expect(cachedTokens).toBe(Math.floor(199 / blockSize) * blockSize);
+  const both = [await open(), near as PromptStore];
+  await run(both, { salt: 'c' });
+  for (const store of both) expect((await run(store, { salt: 'c' })).cachedTokens).toBeGreaterThan(0);
 });
 
 test('a cache that is more than its blocks has no pages, and says so', async () => {

@@ -9,6 +9,7 @@ import type { Scheduler } from '../scheduler.js';
 import type { Sequence } from '../sequence.js';
 import { decodePage, encodePage, writePage, type PageRows } from './page-codec.js';
 import { pageKeys } from './page-keys.js';
+import { PageTier } from './page-tier.js';
 import type { PromptStore } from './store.js';
 
 /** What saved contents depend on. */
@@ -20,7 +21,8 @@ export interface SessionKey {
 export interface PromptCacheParts {
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
-  readonly store: PromptStore;
+  /** In the order in which they are asked. */
+  readonly stores: readonly PromptStore[];
   readonly sessionKey: SessionKey;
   readonly now: () => number;
 }
@@ -30,6 +32,7 @@ const maxPending = 4;
 
 export class PromptCache {
   readonly #parts: PromptCacheParts;
+  readonly #tiers: readonly PageTier[];
   #storing: Promise<void> = Promise.resolve();
   #numPending = 0;
   #isClosed = false;
@@ -40,19 +43,22 @@ export class PromptCache {
   #readMs = 0;
   #storedPages = 0;
   #damagedPages = 0;
+  #failures = 0;
 
   constructor(parts: PromptCacheParts) {
     this.#parts = parts;
+    this.#tiers = parts.stores.map((store) => new PageTier(store));
   }
 
   metrics(): PromptCacheMetrics {
-    const { store, pool } = this.#parts;
+    const { stores, pool } = this.#parts;
     return {
       numReadTokens: this.#readPages * pool.manager.blockSize,
       numStoredPages: this.#storedPages,
       numDamagedPages: this.#damagedPages,
+      numFailures: this.#failures,
       readMs: this.#readMs,
-      sizeBytes: store.statistics().usedBytes,
+      sizeBytes: stores.reduce((sum, store) => sum + store.statistics().usedBytes, 0),
     };
   }
 
@@ -63,13 +69,13 @@ export class PromptCache {
   }
 
   /**
-   * Appends stored pages to a sequence that holds a prefix of the prompt, as long as reading is cheaper than computing.
+   * Appends stored pages to a sequence that holds a prefix of the prompt, from stores where reading is cheaper than computing.
    * The last token is never part of them. Pages that cannot be read are computed.
    * @returns number of restored tokens
    * @throws the signal's reason
    */
   async restore(sequence: Sequence, prompt: Int32Array, signal: AbortSignal | undefined): Promise<number> {
-    const { pool, store, sessionKey } = this.#parts;
+    const { pool, sessionKey } = this.#parts;
     const { blockSize } = pool.manager;
     const first = sequence.view.numTokens / blockSize;
     const numPages = Math.floor((prompt.length - 1) / blockSize);
@@ -78,11 +84,8 @@ export class PromptCache {
     let index = 0;
     for await (const key of pageKeys(whole, { sessionKey, salt: sequence.salt, blockSize })) {
       signal?.throwIfAborted();
-      if (index >= first) {
-        // the first page is read in any case, which measures the rate
-        if (!store.has(key) || (index > first && !this.#isCheaper(blockSize))) break;
-        if (!(await this.#restorePage(sequence, index * blockSize, key, prompt))) break;
-      }
+      if (index >= first && !(await this.#restoreFrom(sequence, index * blockSize, key, prompt, index === first)))
+        break;
       index++;
     }
     return (index - first) * blockSize;
@@ -117,32 +120,61 @@ export class PromptCache {
     await this.#storing;
   }
 
-  /** By the averages of what was read and computed so far. */
-  #isCheaper(blockSize: number): boolean {
-    if (this.#computedTokens === 0 || this.#readPages === 0) return true;
-    return this.#readMs / this.#readPages <= (this.#computedMs / this.#computedTokens) * blockSize;
+  /** Time to compute a page, by the average so far; undefined before anything was computed. */
+  #computeMs(): number | undefined {
+    if (this.#computedTokens === 0) return undefined;
+    return (this.#computedMs / this.#computedTokens) * this.#parts.pool.manager.blockSize;
+  }
+
+  /** Asks the stores in their order. Returns whether the page was appended to the sequence. */
+  async #restoreFrom(
+    sequence: Sequence,
+    firstPosition: number,
+    key: string,
+    prompt: Int32Array,
+    isFirst: boolean,
+  ): Promise<boolean> {
+    for (const tier of this.#tiers) {
+      if (!tier.isWorthReading(this.#computeMs(), isFirst)) continue;
+      if (await this.#restorePage(tier, sequence, firstPosition, key, prompt)) return true;
+    }
+    return false;
   }
 
   /** Returns whether the page was appended to the sequence. */
-  async #restorePage(sequence: Sequence, firstPosition: number, key: string, prompt: Int32Array): Promise<boolean> {
+  async #restorePage(
+    tier: PageTier,
+    sequence: Sequence,
+    firstPosition: number,
+    key: string,
+    prompt: Int32Array,
+  ): Promise<boolean> {
     const { pool, scheduler, now } = this.#parts;
     const tokens = prompt.slice(firstPosition, firstPosition + pool.manager.blockSize);
     const startMs = now();
-    const rows = await this.#read(key, tokens);
+    const rows = await this.#read(tier.store, key, tokens);
     const readMs = now() - startMs;
     if (rows === undefined) return false;
     const placedMs = await scheduler.exclusive(() => this.#place(sequence, firstPosition, tokens, rows));
     if (placedMs === undefined) return false;
+    tier.noteRead(readMs + placedMs);
     this.#readPages++;
     this.#readMs += readMs + placedMs;
     return true;
   }
 
-  async #read(key: string, tokens: Int32Array): Promise<PageRows | undefined> {
-    const { pool, store, sessionKey } = this.#parts;
+  async #read(store: PromptStore, key: string, tokens: Int32Array): Promise<PageRows | undefined> {
+    const { pool, sessionKey } = this.#parts;
+    let file: Uint8Array | undefined;
     try {
-      const file = await store.read(key);
-      return file && (await decodePage(pool, file, tokens, sessionKey));
+      file = await store.read(key);
+    } catch (error) {
+      this.#failures++;
+      this.#note('could not read a page', error);
+    }
+    if (file === undefined) return undefined;
+    try {
+      return await decodePage(pool, file, tokens, sessionKey);
     } catch (error) {
       this.#damagedPages++;
       this.#note('ignores a damaged page', error);
@@ -177,18 +209,28 @@ export class PromptCache {
   }
 
   async #store(salt: string, tokens: Int32Array, blocks: readonly number[]): Promise<void> {
-    const { pool, store, sessionKey } = this.#parts;
+    const { pool, stores, sessionKey } = this.#parts;
     const { blockSize } = pool.manager;
     const { lost } = pool;
     let numKeys = 0;
     for await (const key of pageKeys(tokens, { sessionKey, salt, blockSize })) {
       const index = numKeys++;
-      if (store.has(key)) continue;
+      const lacking = stores.filter((store) => !store.has(key));
+      if (lacking.length === 0) continue;
       const own = tokens.slice(index * blockSize, (index + 1) * blockSize);
       const page = await encodePage(pool, blocks[index] as number, own, sessionKey);
       if (pool.lost !== lost) return; // the blocks were lost with the device
+      for (const store of lacking) await this.#write(store, key, page);
+    }
+  }
+
+  async #write(store: PromptStore, key: string, page: Uint8Array): Promise<void> {
+    try {
       await store.write(key, page);
       this.#storedPages++;
+    } catch (error) {
+      this.#failures++;
+      this.#note('could not store a page', error);
     }
   }
 
