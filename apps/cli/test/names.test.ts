@@ -116,6 +116,7 @@ const commandOnly = [
     '--until-empty',
     '--report-every',
     '--cache-dir',
+    '--cache-store',
     '--cache-size',
     '--models-file',
     '--hub',

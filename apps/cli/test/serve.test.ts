@@ -251,7 +251,7 @@ test('a prompt cache on disk is one store for all models', async () => {
   host.interrupt();
   await run;
   expect(opened).toEqual([['pages', { maxBytes: 2e9 }]]);
-  expect(loads.map(({ options }) => options.promptCache)).toEqual([store, store]);
+  expect(loads.map(({ options }) => options.promptCache)).toEqual([[store], [store]]);
   const { code, stderr } = await runCli(api, ['serve', '--cache-size', '2GB']);
   expect([code, stderr]).toEqual([2, expect.stringContaining('--cache-size: requires --cache-dir')]);
 });

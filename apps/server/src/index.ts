@@ -27,3 +27,4 @@ export { batchResults, type ResultKind } from './batches/batch-results.js';
 export { enqueueBatchLines, type EnqueuedLines, type EnqueueLinesOptions } from './batches/enqueue-lines.js';
 export { batchQueueOf } from './batches/batch-line.js';
 export { batchLineHandler, type LineHandlerOptions } from './batches/line-handler.js';
+export { createBlobPromptStore, type BlobPromptStoreOptions } from './prompt-cache/blob-prompt-store.js';

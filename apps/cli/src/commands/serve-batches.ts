@@ -6,6 +6,7 @@ import type { ServerOptions } from '@winnow/server';
 import type { Command } from 'commander';
 import { UsageError } from '../errors/errors.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
+import { isBlobUrl, openBlobs } from './blobs.js';
 import { openQueue, queueOption, unnamedQueues } from './batch/open-queue.js';
 
 export interface ServeBatchFlags {
@@ -29,7 +30,10 @@ export function addServeBatchOptions(command: Command): void {
   addGroup(command, {
     heading: 'Batches',
     common: [
-      flag('--batch-dir <folder>', 'serve /v1/files and /v1/batches, which are kept in this folder'),
+      flag(
+        '--batch-dir <folder>',
+        'serve /v1/files and /v1/batches, which are kept in this folder or s3://BUCKET/PREFIX',
+      ),
       queueOption('share the lines with other processes (default: a queue in the folder)'),
       numberOption(
         '--batch-sessions <n>',
@@ -41,8 +45,8 @@ export function addServeBatchOptions(command: Command): void {
 }
 
 /**
- * One server has the folder, which is created if missing. A queue of its own gets all lines; from a shared one it takes
- * those for its models.
+ * One server has the folder, which is created if missing, or the place in an object store. A queue of its own gets all
+ * lines; from a shared one it takes those for its models.
  */
 export async function openBatches(flags: ServeBatchFlags): Promise<OpenBatches | undefined> {
   const { batchDir, queue, batchSessions: concurrency } = flags;
@@ -50,10 +54,12 @@ export async function openBatches(flags: ServeBatchFlags): Promise<OpenBatches |
     if (queue === undefined && concurrency === undefined) return undefined;
     throw new UsageError(`${queue === undefined ? '--batch-sessions' : '--queue'}: requires --batch-dir`);
   }
-  const { createFolderBlobStore } = await import('@winnow/jobs/node');
-  await makeFolder(batchDir);
+  const isRemote = isBlobUrl(batchDir);
+  if (isRemote && queue === undefined) throw new UsageError('--batch-dir: a URL requires --queue, where the lines are');
+  const blobs = await openBlobs('--batch-dir', isRemote ? batchDir : join(batchDir, 'blobs'));
+  if (!blobs.canList) throw new UsageError(`--batch-dir: expected a folder or s3://BUCKET/PREFIX, got ${batchDir}`);
+  if (!isRemote) await makeFolder(batchDir);
   const jobs: JobStore = await openQueue(queue ?? join(batchDir, 'jobs.db'));
-  const blobs = createFolderBlobStore(join(batchDir, 'blobs'));
   const optionsOf = async (ids: ServedIds): Promise<Pick<ServerOptions, 'batches'>> => {
     const queues = queue === undefined ? {} : { queues: await queuesOf(ids) };
     return { batches: { jobs, blobs, ...queues, ...(concurrency === undefined ? {} : { concurrency }) } };

@@ -3,7 +3,14 @@ import { pageUrl } from '@winnow/playground';
 import { definedFields } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import { statSync } from 'node:fs';
-import type { EmbeddingLoadOptions, EmbeddingModel, LoadOptions, Model, RerankerLoadOptions } from '@winnow/engine';
+import type {
+  EmbeddingLoadOptions,
+  EmbeddingModel,
+  LoadOptions,
+  Model,
+  PromptStore,
+  RerankerLoadOptions,
+} from '@winnow/engine';
 import { totalmem } from 'node:os';
 import type { OnDemandOptions, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from './command-host.js';
@@ -31,6 +38,7 @@ import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
 import { noSettings, optionsOf, readSettings } from '../models/on-demand/settings.js';
 import { openEmbeddingModel, openReranker } from '../models/open-embedding-model.js';
+import { blobForms, openBlobs } from './blobs.js';
 import { addServeBatchOptions, openBatches, type ServeBatchFlags } from './serve-batches.js';
 import { errorLog, modelLog, requestLog } from './serve-log.js';
 
@@ -42,6 +50,7 @@ interface ServeFlags extends LoadFlags, ServeBatchFlags {
   readonly corsOrigin?: readonly string[];
   readonly cacheDir?: string;
   readonly cacheSize?: number;
+  readonly cacheStore?: string;
   readonly modelsDir?: string;
   readonly hub?: boolean;
   readonly modelsFile?: string;
@@ -191,6 +200,7 @@ function addPromptCacheOptions(command: Command): void {
     advanced: [
       flag('--cache-dir <folder>', 'keep pages of prompts in this folder for later runs (default: none)'),
       sizeOption('--cache-size <size>', 'maximum size of these pages (default: 10GB)'),
+      flag('--cache-store <url>', `share pages of prompts with other servers (default: none): ${blobForms}`),
     ],
   });
 }
@@ -301,17 +311,21 @@ type PromptCacheOption = Pick<LoadOptions, 'promptCache'>;
 
 const defaultCacheBytes = 10e9;
 
-/** One store for all models. */
+/** Stores for all models: a folder of this server, then what it shares with others. */
 async function openPromptCache(
-  { cacheDir, cacheSize }: ServeFlags,
+  { cacheDir, cacheSize, cacheStore }: ServeFlags,
   { io }: CommandContext,
 ): Promise<PromptCacheOption> {
-  if (cacheDir === undefined) {
-    if (cacheSize !== undefined) throw new UsageError('--cache-size: requires --cache-dir');
-    return {};
+  const stores: PromptStore[] = [];
+  if (cacheDir !== undefined) {
+    const { openPromptStore } = await io.engine();
+    stores.push(await openPromptStore(cacheDir, { maxBytes: cacheSize ?? defaultCacheBytes }));
+  } else if (cacheSize !== undefined) throw new UsageError('--cache-size: requires --cache-dir');
+  if (cacheStore !== undefined) {
+    const { createBlobPromptStore } = await import('@winnow/server');
+    stores.push(createBlobPromptStore(await openBlobs('--cache-store', cacheStore)));
   }
-  const { openPromptStore } = await io.engine();
-  return { promptCache: await openPromptStore(cacheDir, { maxBytes: cacheSize ?? defaultCacheBytes }) };
+  return stores.length === 0 ? {} : { promptCache: stores };
 }
 
 /** Undefined without a source of models that are loaded on demand. */

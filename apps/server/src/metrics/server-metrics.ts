@@ -170,7 +170,7 @@ function promptCacheMetrics(registry: ModelRegistry): Metric[] {
   return [
     counter(
       'winnow_prompt_cache_read_tokens_total',
-      'Prompt tokens whose pages were read from files.',
+      'Prompt tokens whose pages were read from stores.',
       perGenerative(registry, ({ promptCache }) => promptCache?.numReadTokens),
     ),
     counter(
@@ -183,9 +183,14 @@ function promptCacheMetrics(registry: ModelRegistry): Metric[] {
       'Pages that were damaged.',
       perGenerative(registry, ({ promptCache }) => promptCache?.numDamagedPages),
     ),
+    counter(
+      'winnow_prompt_cache_failures_total',
+      'Pages that could not be read or written because their store failed.',
+      perGenerative(registry, ({ promptCache }) => promptCache?.numFailures),
+    ),
     gauge(
       'winnow_prompt_cache_bytes',
-      'Size of all pages of the store of the model.',
+      'Size of all pages of the stores of the model.',
       perGenerative(registry, ({ promptCache }) => promptCache?.sizeBytes),
     ),
   ];

@@ -134,9 +134,15 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/runtime/prompt-cache.test.ts'],
   },
   {
+    file: 'packages/engine/src/runtime/prompt-cache/page-tier.ts',
+    find: 'if (this.#readMs / this.#numPages <= computeMs) return true;',
+    replace: 'return true;',
+    tests: ['test/runtime/prompt-cache.test.ts'],
+  },
+  {
     file: 'packages/engine/src/runtime/prompt-cache/prompt-cache.ts',
-    find: '(index > first && !this.#isCheaper(blockSize))',
-    replace: 'false',
+    find: 'const lacking = stores.filter((store) => !store.has(key));',
+    replace: 'const lacking = stores.filter((store) => !store.has(key)).slice(0, 1);',
     tests: ['test/runtime/prompt-cache.test.ts'],
   },
   {

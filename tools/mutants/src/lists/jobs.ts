@@ -45,6 +45,48 @@ export const jobsMutants: readonly Mutant[] = [
     tests: ['test/interleavings.test.ts'],
   },
   {
+    file: 'packages/jobs/src/blobs/folder-blobs.node.ts',
+    find: 'const isNext = numEqual === offset && ',
+    replace: 'const isNext = ',
+    tests: ['test/blobs.test.ts'],
+  },
+  {
+    file: 'packages/jobs/src/blobs/checksum.node.ts',
+    find: 'isWhole(options, end, source.sizeBytes) ? new Checksum() : undefined',
+    replace: 'new Checksum()',
+    tests: ['test/blobs.test.ts'],
+  },
+  {
+    file: 'packages/bytes/src/file/sink.node.ts',
+    find: 'await link(this.#temporary, this.name);',
+    replace: 'await rename(this.#temporary, this.name);',
+    tests: ['src/file/killed-writer.test.ts'],
+  },
+  {
+    file: 'packages/blobs-s3/src/multipart-upload.node.ts',
+    find: "return etag.replaceAll('\"', '') === createHash('md5').update(part).digest('hex');",
+    replace: 'return true;',
+    tests: ['test/s3.test.ts'],
+  },
+  {
+    file: 'packages/blobs-s3/src/read-object.node.ts',
+    find: 'etag === undefined ? {} : { IfMatch: etag }',
+    replace: '{}',
+    tests: ['test/s3.test.ts'],
+  },
+  {
+    file: 'packages/blobs-s3/src/s3-blob-store.node.ts',
+    find: 'if (!resume || isOther) await',
+    replace: 'if (!resume) await',
+    tests: ['test/s3.test.ts'],
+  },
+  {
+    file: 'apps/server/src/prompt-cache/blob-prompt-store.ts',
+    find: 'this.#pausedUntilMs = this.#options.now() + this.#options.pauseMs;',
+    replace: '',
+    tests: ['test/prompt-cache.test.ts'],
+  },
+  {
     file: 'apps/server/src/batches/batch-service.ts',
     find: 'if (known.has(record.id)) await jobs.remove(record.id);',
     replace: '',

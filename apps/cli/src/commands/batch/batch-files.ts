@@ -1,11 +1,8 @@
 /** What every batch has: an input, files of results, and an identity. */
 import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { rm, stat } from 'node:fs/promises';
-import { fileSink } from '@winnow/bytes/node';
 import type { JobStore } from '@winnow/jobs';
 import type { EnqueuedLines, ResultKind } from '@winnow/server';
-import { IoError } from '@winnow/tensor';
+import { nameOf, readFrom, removeAt, writeTo } from '../blobs.js';
 import type { CommandContext } from '../command-host.js';
 import type { BatchFlags } from './command.js';
 import type { LineFigures } from './figures.js';
@@ -14,7 +11,7 @@ export interface BatchPaths {
   readonly input: string;
   readonly output: string;
   readonly errors: string;
-  /** The job store, until everything is written. */
+  /** The job store, until everything is written: a file, of the working folder when the output is elsewhere. */
   readonly jobs: string;
 }
 
@@ -23,21 +20,19 @@ const maxAttempts = 10;
 
 export function pathsOf(input: string, { output, errors }: BatchFlags): BatchPaths {
   const bare = (path: string): string => path.replace(/\.jsonl$/i, '');
-  const outputPath = output ?? `${bare(input)}.output.jsonl`;
+  const outputPath = output ?? `${bare(nameOf(input))}.output.jsonl`;
   return {
     input,
     output: outputPath,
     errors: errors ?? `${bare(outputPath)}.errors.jsonl`,
-    jobs: `${outputPath}.jobs`,
+    jobs: `${nameOf(outputPath)}.jobs`,
   };
 }
 
 /** Names what is answered by what: a changed input, or another model, is another batch. */
 export async function idOf(input: string, flags: BatchFlags, { signal }: CommandContext): Promise<string> {
-  const found = await stat(input).catch(() => undefined);
-  if (found?.isFile() !== true) throw new IoError({ source: input, message: 'expected a file of requests' });
   const hash = createHash('sha256');
-  for await (const chunk of createReadStream(input, { signal })) hash.update(chunk as Buffer);
+  for await (const bytes of await readFrom('IN', input, signal)) hash.update(bytes);
   const { model, embeddingModel, modelId, embeddingModelId } = flags;
   return `${hash.digest('hex')} ${JSON.stringify([model, embeddingModel, modelId, embeddingModelId])}`;
 }
@@ -52,7 +47,7 @@ export async function enqueue(
   const { enqueueBatchLines } = await import('@winnow/server');
   const before = await store.counts(batchId);
   progress.wait(`read ${input}`);
-  const enqueued = await enqueueBatchLines(store, batchId, createReadStream(input, { signal }), {
+  const enqueued = await enqueueBatchLines(store, batchId, await readFrom('IN', input, signal), {
     maxAttempts,
     prefixGrouping,
     signal,
@@ -63,25 +58,18 @@ export async function enqueue(
   return enqueued;
 }
 
-/** A file of results; none when there are no results of its kind, except the output. */
+/** A file or blob of results; none when there are no results of its kind, except the output. */
 export async function writeResults(store: JobStore, batchId: string, kind: ResultKind, path: string): Promise<void> {
   const { batchResults } = await import('@winnow/server');
   const lines = batchResults(store, batchId, kind);
   const first = await lines.next();
-  if (first.done === true && kind === 'errors') {
-    await rm(path, { force: true });
-    return;
+  if (first.done === true && kind === 'errors') return removeAt('--errors', path);
+  async function* content(): AsyncGenerator<Uint8Array, void, void> {
+    const encoder = new TextEncoder();
+    if (first.done !== true) yield encoder.encode(first.value);
+    for await (const line of lines) yield encoder.encode(line);
   }
-  const sink = await fileSink(path);
-  const encoder = new TextEncoder();
-  try {
-    if (first.done !== true) await sink.write(encoder.encode(first.value));
-    for await (const line of lines) await sink.write(encoder.encode(line));
-  } catch (error) {
-    await sink.abort();
-    throw error;
-  }
-  await sink.close();
+  await writeTo(kind === 'errors' ? '--errors' : '--output', path, content());
 }
 
 export interface BatchOutcome {

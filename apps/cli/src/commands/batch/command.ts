@@ -35,6 +35,7 @@ Examples:
   $ winnow batch requests.jsonl -m model.gguf --output answers.jsonl
   $ winnow batch texts.jsonl --embedding-model ./bge-small-en-v1.5
   $ winnow batch requests.jsonl --queue jobs.db
+  $ winnow batch s3://bucket/requests.jsonl --output s3://bucket/answers.jsonl
 
 IN has a request per line, as OpenAI's batches have: {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
 "body": {"messages": [...]}}, also for /v1/completions and /v1/embeddings. The output has a line per answer, in the order
@@ -44,13 +45,13 @@ winnow worker --queue answers them, in any number of processes.
 `;
 
 export function registerBatch(program: Command, host: CommandHost): void {
-  const command = program.command('batch').argument('<in>', 'the file of requests');
+  const command = program.command('batch').argument('<in>', 'the file of requests, a path or URL');
   addModelOption(command);
   addGroup(command, {
     heading: 'Batch',
     common: [
-      flag('-o, --output <path>', 'file of the answers (default: IN with .output.jsonl)'),
-      flag('--errors <path>', 'file of the lines that failed (default: OUTPUT with .errors.jsonl)'),
+      flag('-o, --output <path>', 'file of the answers, a path or URL (default: IN with .output.jsonl)'),
+      flag('--errors <path>', 'file of the lines that failed, a path or URL (default: OUTPUT with .errors.jsonl)'),
       queueOption('let the workers of a queue answer the lines, and wait for them'),
       flag('--model-id <id>', 'model that the lines ask for (default: its own name)'),
       flag('--embedding-model <model>', 'model for lines of /v1/embeddings (default: the model)'),
