@@ -33,10 +33,13 @@ afterEach(() => {
   addon.replace = (path) => path;
 });
 
-/** Has workers load an addon that throws in the given call of a kernel of one thread. */
-function failInCall(call: number): void {
+/** What an addon does that fails: a crash reads a task from memory that is reserved only. */
+const failures = { throws: `throw new Error('of the addon')`, crashes: `return run(0x7fff0000)` } as const;
+
+/** Has workers load an addon that fails in the given call of a kernel of one thread. */
+function failInCall(call: number, failure: keyof typeof failures = 'throws'): void {
   addon.replace = (path) => {
-    const failing = join(folder, `${call}.cjs`);
+    const failing = join(folder, `${failure}-${call}.cjs`);
     writeFileSync(
       failing,
       `
@@ -45,7 +48,7 @@ let numCalls = 0;
 exports.attach = (...range) => {
   const { run, connect } = attach(...range);
   const failing = (task) => {
-    if (++numCalls === ${call}) throw new Error('of the addon');
+    if (++numCalls === ${call}) ${failures[failure]};
     return run(task);
   };
   return { run: failing, connect };
@@ -96,8 +99,12 @@ describe.skipIf(!isBuilt)('a generation', () => {
     await model.dispose();
   });
 
-  test.each([1, 20])('whose addon fails in call %d of a thread', async (call) => {
-    failInCall(call);
+  test.each([
+    ['throws', 1],
+    ['throws', 20],
+    ['crashes', 20],
+  ] as const)('whose addon %s in call %d of a thread', async (failure, call) => {
+    failInCall(call, failure);
     const { model, losses } = await loadNative();
     // the second one finds no native kernels that could fail again
     for (let round = 0; round < 2; round++) {

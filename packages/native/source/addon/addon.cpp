@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../runtime/level.h"
+#include "fault.h"
 
 namespace winnow {
 #define X(name, level) \
@@ -29,80 +30,75 @@ struct Attachment {
   /** The function `run` and the instance's export `phaseBarrier`; the references do not keep them alive. */
   napi_ref run;
   napi_ref barrier;
-  Attachment* next;
 };
 
-/** The attachments of an environment: of a thread. */
-struct Environment { Attachment* first; };
-
-void freeEnvironment(napi_env, void* data, void*) {
-  Environment* environment = static_cast<Environment*>(data);
-  for (Attachment* at = environment->first; at != nullptr;) {
-    Attachment* next = at->next;
-    free(at);
-    at = next;
-  }
-  free(environment);
-}
+void freeAttachment(napi_env, void* data, void*) { free(data); }
 
 napi_value fail(napi_env env, const char* message) {
   napi_throw_error(env, nullptr, message);
   return nullptr;
 }
 
+/** The arguments of a call from JavaScript, `undefined` where it has fewer. */
+struct Call {
+  napi_value arguments[4];
+  void* data;
+  size_t count = 4;
+
+  Call(napi_env env, napi_callback_info info) { napi_get_cb_info(env, info, &count, arguments, nullptr, &data); }
+};
+
+napi_value booleanOf(napi_env env, bool value) {
+  napi_value result;
+  napi_get_boolean(env, value, &result);
+  return result;
+}
+
 bool waitAtBarrier(void* context) {
   const Attachment* attachment = static_cast<const Attachment*>(context);
   napi_value barrier, global;
-  return napi_get_reference_value(attachment->env, attachment->barrier, &barrier) == napi_ok && barrier != nullptr &&
-         napi_get_global(attachment->env, &global) == napi_ok &&
-         napi_call_function(attachment->env, global, barrier, 0, nullptr, nullptr) == napi_ok;
+  return outsideKernel([&] {
+    return napi_get_reference_value(attachment->env, attachment->barrier, &barrier) == napi_ok && barrier != nullptr &&
+           napi_get_global(attachment->env, &global) == napi_ok &&
+           napi_call_function(attachment->env, global, barrier, 0, nullptr, nullptr) == napi_ok;
+  });
 }
 
-/** `run(task)` computes the share of this thread; false if the interpreter has to. */
+/** `run(task)` computes the share of this thread; false if the interpreter has to. Throws where the kernel faults. */
 napi_value run(napi_env env, napi_callback_info info) {
-  size_t count = 1;
-  napi_value argument;
-  void* data;
+  const Call call(env, info);
   int32_t task;
-  napi_get_cb_info(env, info, &count, &argument, nullptr, &data);
-  napi_get_value_int32(env, argument, &task);
-  Attachment* attachment = static_cast<Attachment*>(data);
-  const bool isDone = attachment->level->run(attachment->memory, static_cast<uint32_t>(task), {waitAtBarrier, attachment});
-  napi_value result;
-  napi_get_boolean(env, isDone, &result);
-  return result;
+  napi_get_value_int32(env, call.arguments[0], &task);
+  Attachment* attachment = static_cast<Attachment*>(call.data);
+  bool isDone = false;
+  const bool hasReturned =
+      returnsFrom([&] { isDone = attachment->level->run(attachment->memory, static_cast<uint32_t>(task), {waitAtBarrier, attachment}); });
+  return hasReturned ? booleanOf(env, isDone) : fail(env, "a native kernel crashed");
 }
 
 /** `measure(task, to)`: whether there is a kernel for a record; stores its bytes of scratch in `to`, a Float64Array of two. */
 napi_value measure(napi_env env, napi_callback_info info) {
-  size_t count = 2;
-  napi_value arguments[2];
-  void* data;
+  const Call call(env, info);
   int32_t task;
   void* to;
   size_t length;
-  if (napi_get_cb_info(env, info, &count, arguments, nullptr, &data) != napi_ok || count < 2 ||
-      napi_get_value_int32(env, arguments[0], &task) != napi_ok ||
-      napi_get_typedarray_info(env, arguments[1], nullptr, &length, &to, nullptr, nullptr) != napi_ok || length < 2) {
+  if (napi_get_value_int32(env, call.arguments[0], &task) != napi_ok ||
+      napi_get_typedarray_info(env, call.arguments[1], nullptr, &length, &to, nullptr, nullptr) != napi_ok || length < 2) {
     return fail(env, "measure: expected (task, Float64Array of 2)");
   }
-  const Attachment* attachment = static_cast<Attachment*>(data);
+  const Attachment* attachment = static_cast<Attachment*>(call.data);
   ScratchBytes scratch = {0, 0};
   const bool isSupported = attachment->level->measure(attachment->memory, static_cast<uint32_t>(task), &scratch);
   static_cast<double*>(to)[0] = static_cast<double>(scratch.shared);
   static_cast<double*>(to)[1] = static_cast<double>(scratch.local);
-  napi_value result;
-  napi_get_boolean(env, isSupported, &result);
-  return result;
+  return booleanOf(env, isSupported);
 }
 
 /** `connect(phaseBarrier)` sets the barrier of the instance; it is known only after the instance has been created. */
 napi_value connect(napi_env env, napi_callback_info info) {
-  size_t count = 1;
-  napi_value barrier;
-  void* data;
-  napi_get_cb_info(env, info, &count, &barrier, nullptr, &data);
-  Attachment* attachment = static_cast<Attachment*>(data);
+  const Call call(env, info);
+  const napi_value barrier = call.arguments[0];
+  Attachment* attachment = static_cast<Attachment*>(call.data);
   napi_value run;
   // the instance holds `run`, which holds the barrier as a property: all of them can be collected together, but not one alone
   if (napi_create_reference(env, barrier, 0, &attachment->barrier) != napi_ok ||
@@ -113,20 +109,15 @@ napi_value connect(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-const Level* findLevel(const char* name) {
-  for (const Level* level : levels) {
-    if (strcmp(level->name, name) == 0 && level->isAvailable()) return level;
-  }
-  return nullptr;
-}
-
 /** The level that the argument names, or null after throwing. */
 const Level* levelOf(napi_env env, napi_value argument) {
   char name[32] = "";
-  const Level* level = nullptr;
-  if (napi_get_value_string_utf8(env, argument, name, sizeof name, nullptr) == napi_ok) level = findLevel(name);
-  if (level == nullptr) fail(env, "native kernels: this machine does not have the level");
-  return level;
+  napi_get_value_string_utf8(env, argument, name, sizeof name, nullptr);
+  for (const Level* level : levels) {
+    if (strcmp(level->name, name) == 0 && level->isAvailable()) return level;
+  }
+  fail(env, "native kernels: this machine does not have the level");
+  return nullptr;
 }
 
 napi_value setFunction(napi_env env, napi_value object, const char* name, napi_callback callback, void* data) {
@@ -138,27 +129,24 @@ napi_value setFunction(napi_env env, napi_value object, const char* name, napi_c
 
 /** `attach(bytes, level)`: kernels over the memory that `bytes` views from its beginning. */
 napi_value attach(napi_env env, napi_callback_info info) {
-  size_t count = 2;
-  napi_value arguments[2];
+  const Call call(env, info);
   void* bytes;
-  if (napi_get_cb_info(env, info, &count, arguments, nullptr, nullptr) != napi_ok || count < 2 ||
-      napi_get_typedarray_info(env, arguments[0], nullptr, nullptr, &bytes, nullptr, nullptr) != napi_ok) {
+  if (napi_get_typedarray_info(env, call.arguments[0], nullptr, nullptr, &bytes, nullptr, nullptr) != napi_ok) {
     return fail(env, "attach: expected (Uint8Array, level)");
   }
-  const Level* level = levelOf(env, arguments[1]);
+  const Level* level = levelOf(env, call.arguments[1]);
   if (level == nullptr) return nullptr;
-  Environment* environment;
-  napi_get_instance_data(env, reinterpret_cast<void**>(&environment));
   Attachment* attachment = static_cast<Attachment*>(malloc(sizeof(Attachment)));
   if (attachment == nullptr) return fail(env, "attach: out of memory");
-  *attachment = {level, static_cast<uint8_t*>(bytes), env, nullptr, nullptr, environment->first};
-  environment->first = attachment;
+  *attachment = {level, static_cast<uint8_t*>(bytes), env, nullptr, nullptr};
   napi_value result;
   napi_create_object(env, &result);
   napi_value runFunction = setFunction(env, result, "run", run, attachment);
   napi_create_reference(env, runFunction, 0, &attachment->run);
-  setFunction(env, result, "measure", measure, attachment);
-  setFunction(env, result, "connect", connect, attachment);
+  // the attachment lives as long as any function that uses it
+  napi_add_finalizer(env, runFunction, attachment, freeAttachment, nullptr, nullptr);
+  napi_set_named_property(env, setFunction(env, result, "measure", measure, attachment), "run", runFunction);
+  napi_set_named_property(env, setFunction(env, result, "connect", connect, attachment), "run", runFunction);
   return result;
 }
 
@@ -178,13 +166,8 @@ napi_value listLevels(napi_env env, napi_callback_info) {
 
 /** `selfTest(level)`: runs instructions of the level; false if their results are wrong. */
 napi_value selfTest(napi_env env, napi_callback_info info) {
-  size_t count = 1;
-  napi_value argument, result;
-  napi_get_cb_info(env, info, &count, &argument, nullptr, nullptr);
-  const Level* level = levelOf(env, argument);
-  if (level == nullptr) return nullptr;
-  napi_get_boolean(env, level->selfTest(), &result);
-  return result;
+  const Level* level = levelOf(env, Call(env, info).arguments[0]);
+  return level == nullptr ? nullptr : booleanOf(env, level->selfTest());
 }
 
 /**
@@ -192,19 +175,17 @@ napi_value selfTest(napi_env env, napi_callback_info info) {
  * operations or bytes.
  */
 napi_value measurePeak(napi_env env, napi_callback_info info) {
-  size_t count = 4;
-  napi_value arguments[4];
+  const Call call(env, info);
   char name[8] = "";
   void* bytes;
   size_t length;
   int64_t passes;
-  if (napi_get_cb_info(env, info, &count, arguments, nullptr, nullptr) != napi_ok || count < 4 ||
-      napi_get_value_string_utf8(env, arguments[1], name, sizeof name, nullptr) != napi_ok ||
-      napi_get_typedarray_info(env, arguments[2], nullptr, &length, &bytes, nullptr, nullptr) != napi_ok ||
-      napi_get_value_int64(env, arguments[3], &passes) != napi_ok || passes < 0) {
+  if (napi_get_value_string_utf8(env, call.arguments[1], name, sizeof name, nullptr) != napi_ok ||
+      napi_get_typedarray_info(env, call.arguments[2], nullptr, &length, &bytes, nullptr, nullptr) != napi_ok ||
+      napi_get_value_int64(env, call.arguments[3], &passes) != napi_ok || passes < 0) {
     return fail(env, "measurePeak: expected (level, 'f32' | 'int8' | 'read', Uint8Array, count)");
   }
-  const Level* level = levelOf(env, arguments[0]);
+  const Level* level = levelOf(env, call.arguments[0]);
   if (level == nullptr) return nullptr;
   const bool isRead = strcmp(name, "read") == 0;
   const Peak peak = isRead ? Peak::Read : strcmp(name, "f32") == 0 ? Peak::Floats : Peak::Products;
@@ -217,10 +198,7 @@ napi_value measurePeak(napi_env env, napi_callback_info info) {
 }  // namespace winnow
 
 NAPI_MODULE_INIT() {
-  auto* environment = static_cast<winnow::Environment*>(calloc(1, sizeof(winnow::Environment)));
-  if (environment == nullptr || napi_set_instance_data(env, environment, winnow::freeEnvironment, nullptr) != napi_ok) {
-    return winnow::fail(env, "native kernels: out of memory");
-  }
+  winnow::handleFaults();
   winnow::setFunction(env, exports, "levels", winnow::listLevels, nullptr);
   winnow::setFunction(env, exports, "selfTest", winnow::selfTest, nullptr);
   winnow::setFunction(env, exports, "attach", winnow::attach, nullptr);

@@ -38,8 +38,7 @@ void dequantizeIq4Xs(const uint8_t* at, float* to) {
 
 void dequantizeQ50(const uint8_t* at, float* to) {
   const float d = halfToFloat(at);
-  uint32_t fifths;
-  memcpy(&fifths, at + 2, 4);
+  const auto fifths = loadAs<uint32_t>(at + 2);
   for (int i = 0; i < 16; i++) {
     to[i] = d * static_cast<float>(((at[6 + i] & 15) | static_cast<int>(fifths >> i & 1) << 4) - 16);
     to[i + 16] = d * static_cast<float>((at[6 + i] >> 4 | static_cast<int>(fifths >> (i + 16) & 1) << 4) - 16);

@@ -16,9 +16,7 @@ inline float largestMagnitude(const float* x) {
   Ints top = splatI(0);
   for (int i = 0; i < VECTORS; i++) top = maxI(top, bitAnd(loadI(x + i * LANES), splatI(0x7fffffff)));
   const int32_t bits = reduceMax(top);
-  float largest;
-  memcpy(&largest, &bits, 4);
-  return largest;
+  return loadAs<float>(&bits);
 }
 
 template <class T> inline void put(uint8_t* at, T value) { memcpy(at, &value, sizeof value); }

@@ -8,16 +8,8 @@
 #include "../simd/simd.h"
 
 namespace WINNOW_NAMESPACE {
-inline float floatAt(const uint8_t* meta) {
-  float value;
-  memcpy(&value, meta, 4);
-  return value;
-}
-inline int32_t intAt(const uint8_t* meta) {
-  int32_t value;
-  memcpy(&value, meta, 4);
-  return value;
-}
+inline float floatAt(const uint8_t* meta) { return loadAs<float>(meta); }
+inline int32_t intAt(const uint8_t* meta) { return loadAs<int32_t>(meta); }
 
 /** Where the parts of quantized activations are in a scratch. */
 struct Activations {

@@ -35,11 +35,7 @@ inline __m128i packBytes(Ints a) {
 inline void storeBytes(uint8_t* to, Ints a) { _mm_storel_epi64(reinterpret_cast<__m128i*>(to), packBytes(a)); }
 
 inline Ints splatPart(const uint8_t* from) { return _mm256_broadcastsi128_si256(loadPart(from)); }
-inline Floats splatHalves(const uint8_t* from) {
-  int64_t halves;
-  memcpy(&halves, from, 8);
-  return _mm256_cvtph_ps(_mm_set1_epi64x(halves));
-}
+inline Floats splatHalves(const uint8_t* from) { return _mm256_cvtph_ps(_mm_set1_epi64x(loadAs<int64_t>(from))); }
 inline Ints firstPart(int32_t value) { return _mm256_zextsi128_si256(_mm_set1_epi32(value)); }
 inline Ints firstPart(const void* from) { return _mm256_zextsi128_si256(loadPart(from)); }
 inline Floats splatPartF(const void* from) { return _mm256_broadcast_ps(static_cast<const __m128*>(from)); }

@@ -25,11 +25,7 @@ inline void storeBytes(uint8_t* to, Ints a) { _mm_storeu_si128(reinterpret_cast<
 /** The same 16 bytes in every part. */
 inline Ints splatPart(const uint8_t* from) { return _mm512_broadcast_i32x4(loadPart(from)); }
 /** The same four binary16 in every part. */
-inline Floats splatHalves(const uint8_t* from) {
-  int64_t halves;
-  memcpy(&halves, from, 8);
-  return _mm512_cvtph_ps(_mm256_set1_epi64x(halves));
-}
+inline Floats splatHalves(const uint8_t* from) { return _mm512_cvtph_ps(_mm256_set1_epi64x(loadAs<int64_t>(from))); }
 /** `value` in the lanes of the first part, zeros in the others. */
 inline Ints firstPart(int32_t value) { return _mm512_maskz_set1_epi32(0x000f, value); }
 /** The same with the four numbers at `from`. */

@@ -49,11 +49,7 @@ template <class GROUPS> inline Ints loadGroups(const GROUPS& groups, size_t offs
 template <class GROUPS> inline Floats loadGroupHalves(const GROUPS& groups, size_t offset) { return loadHalves(groups.at[0] + offset); }
 
 /** Four bytes, and the numbers that they are as signed integers. */
-inline uint8x8_t loadFour(const uint8_t* from) {
-  uint32_t word;
-  memcpy(&word, from, 4);
-  return vreinterpret_u8_u32(vdup_n_u32(word));
-}
+inline uint8x8_t loadFour(const uint8_t* from) { return vreinterpret_u8_u32(vdup_n_u32(loadAs<uint32_t>(from))); }
 inline Floats widenBytes(uint8x8_t bytes) { return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(bytes))))); }
 inline FloatVector<LANES> loadBytes(const uint8_t* from) { return widenBytes(loadFour(from)); }
 inline FloatVector<LANES> loadFlipped(const uint8_t* from) { return widenBytes(veor_u8(loadFour(from), vdup_n_u8(128))); }
@@ -65,7 +61,7 @@ inline FloatVector<LANES> loadBrainFloats(const uint8_t* from) {
   return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(from)), 16));
 }
 inline float halfToFloat(const uint8_t* from) {
-  __fp16 half;
+  __fp16 half; // no return type of a function
   memcpy(&half, from, 2);
   return half;
 }

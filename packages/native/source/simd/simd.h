@@ -28,11 +28,7 @@ inline UnsignedLanes unsignedOf(Ints a) { return reinterpret_cast<UnsignedLanes>
 template <class V> inline Ints intsOf(V a) { return reinterpret_cast<Ints>(a); }
 
 inline Ints splatI(int32_t value) { return intsOf(value - IntLanes{}); }
-inline Ints loadI(const void* from) {
-  Ints value;
-  memcpy(&value, from, sizeof value);
-  return value;
-}
+inline Ints loadI(const void* from) { return loadAs<Ints>(from); }
 inline void storeI(void* to, Ints value) { memcpy(to, &value, sizeof value); }
 inline Ints addI(Ints a, Ints b) { return intsOf(lanesOf(a) + lanesOf(b)); }
 inline Ints subI(Ints a, Ints b) { return intsOf(lanesOf(a) - lanesOf(b)); }
@@ -48,22 +44,14 @@ inline Ints shiftLeftBy(Ints a, Ints counts) { return intsOf(unsignedOf(a) << un
 inline Ints bitsOf(Floats a) { return intsOf(a); }
 inline Floats toFloat(Ints a) { return __builtin_convertvector(lanesOf(a), Floats); }
 /** The 4 bytes at `from` in every lane. */
-inline Ints splatBytes(const uint8_t* from) {
-  int32_t word;
-  memcpy(&word, from, 4);
-  return splatI(word);
-}
+inline Ints splatBytes(const uint8_t* from) { return splatI(loadAs<int32_t>(from)); }
 
 /** Addresses of PARTS groups: each part of a vector comes from one of them. */
 struct Groups {
   const uint8_t* at[PARTS];
 
   /** Four binary16 of a group. */
-  int64_t halvesAt(int part, size_t offset) const {
-    int64_t halves;
-    memcpy(&halves, at[part] + offset, 8);
-    return halves;
-  }
+  int64_t halvesAt(int part, size_t offset) const { return loadAs<int64_t>(at[part] + offset); }
 };
 
 /** Stores the sums of rows `[begin, end)` of a token, vector by vector, plus the bias, which may be null. */

@@ -13,18 +13,17 @@ template <int N> struct VectorTypes {
 template <int N> using FloatVector = typename VectorTypes<N>::Float;
 template <int N> using IntVector = typename VectorTypes<N>::Int;
 
+/** What lies at an address of any alignment. */
+template <class T> inline T loadAs(const void* from) {
+  T value;
+  memcpy(&value, from, sizeof value);
+  return value;
+}
+
 /** All lanes the same; subtracting zeros folds away and keeps -0. */
 template <int N> inline FloatVector<N> splatTo(float value) { return value - FloatVector<N>{}; }
-template <int N> inline FloatVector<N> loadFloats(const float* from) {
-  FloatVector<N> value;
-  memcpy(&value, from, sizeof value);
-  return value;
-}
-template <int N> inline IntVector<N> loadInts(const int32_t* from) {
-  IntVector<N> value;
-  memcpy(&value, from, sizeof value);
-  return value;
-}
+template <int N> inline FloatVector<N> loadFloats(const float* from) { return loadAs<FloatVector<N>>(from); }
+template <int N> inline IntVector<N> loadInts(const int32_t* from) { return loadAs<IntVector<N>>(from); }
 template <class V> inline void storeFloats(float* to, V value) { memcpy(to, &value, sizeof value); }
 
 /** Sum of the lanes, in pairs. */

@@ -20,11 +20,7 @@ inline void storeColumns(const float* a, const float* b, const float* c, const f
   for (size_t i = 0; i < 4; i++) _mm_storeu_ps(to + i * stride, rows[i]);
 }
 
-inline float halfToFloat(const uint8_t* from) {
-  uint16_t half;
-  memcpy(&half, from, 2);
-  return _cvtsh_ss(half);
-}
+inline float halfToFloat(const uint8_t* from) { return _cvtsh_ss(loadAs<uint16_t>(from)); }
 
 /** Four binary16 times a factor. */
 inline void storeFourHalves(float* to, const uint8_t* from, float factor) {

@@ -77,6 +77,24 @@ export const nativeKernelsMutants: readonly Mutant[] = [
     only: 'int8 activations',
   },
   {
+    file: 'packages/native/source/addon/fault.cpp',
+    find: 'if (afterFault != nullptr) siglongjmp(*afterFault, 1);',
+    replace: '',
+    tests: ['packages/native/test/fault.test.ts'],
+  },
+  {
+    file: 'packages/native/source/addon/fault.cpp',
+    find: 'SA_SIGINFO | SA_NODEFER | SA_ONSTACK',
+    replace: 'SA_SIGINFO | SA_ONSTACK',
+    tests: ['packages/native/test/fault.test.ts'],
+  },
+  {
+    file: 'packages/native/source/addon/fault.cpp',
+    find: '(earlierActions[i].sa_flags & SA_SIGINFO) != 0',
+    replace: 'false',
+    tests: ['packages/native/test/fault.test.ts'],
+  },
+  {
     file: 'packages/native/src/crash-record.node.ts',
     find: '(isAlive(pid) && start === present.start)',
     replace: 'false',

@@ -1,0 +1,32 @@
+#include "fault.h"
+#if !defined(_WIN32)
+#include <signal.h>
+
+namespace winnow {
+__thread sigjmp_buf* afterFault = nullptr;
+
+namespace {
+constexpr int NUM_FAULTS = 4, FAULTS[NUM_FAULTS] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+struct sigaction earlierActions[NUM_FAULTS];
+
+void onFault(int signal, siginfo_t* info, void* context) {
+  if (afterFault != nullptr) siglongjmp(*afterFault, 1);
+  for (int i = 0; i < NUM_FAULTS; i++) {
+    if (FAULTS[i] != signal) continue;
+    if ((earlierActions[i].sa_flags & SA_SIGINFO) != 0) return earlierActions[i].sa_sigaction(signal, info, context);
+    sigaction(signal, &earlierActions[i], nullptr);
+    raise(signal);
+  }
+}
+}  // namespace
+
+void handleFaults() {
+  static bool isHandling = false;
+  if (__atomic_exchange_n(&isHandling, true, __ATOMIC_SEQ_CST)) return;
+  struct sigaction action = {};
+  action.sa_sigaction = onFault;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+  for (int i = 0; i < NUM_FAULTS; i++) sigaction(FAULTS[i], &action, &earlierActions[i]);
+}
+}  // namespace winnow
+#endif
