@@ -117,9 +117,11 @@ inline double peakProducts(uint64_t passes) {
   const Ints b = splatI(0x02010102);
   for (int i = 0; i < PEAK_SUMS; i++) sums[i] = splatI(i);
   for (uint64_t pass = 0; pass < passes; pass++) {
-    hide(a);
 #pragma GCC unroll 12
-    for (int i = 0; i < PEAK_SUMS; i++) sums[i] = addProducts(sums[i], a, b);
+    for (int i = 0; i < PEAK_SUMS; i++) {
+      hide(a); // so that no two sums share a product
+      sums[i] = addProducts(sums[i], a, b);
+    }
   }
   keep(sums);
   return 2.0 * 4 * PEAK_SUMS * LANES * static_cast<double>(passes);

@@ -26,8 +26,11 @@ inline int32_t storeSignMagnitude(uint8_t* to, Ints codes) {
 }
 /** Nothing else is in the initial sum. */
 constexpr int32_t Q8_START = 0;
-/** How many 16-bit sums of two products with codes of BITS bits fit 16 bits: `8 * 2 * 15 * 127 < 2^15`. */
-template <int BITS> constexpr int PAIR_SUMS = BITS <= 4 ? 8 : BITS == 5 ? 4 : BITS == 6 ? 2 : 1;
+/**
+ * How many 16-bit sums of two products with codes of BITS bits are added in 16 bits: `4 * 2 * 31 * 127 < 2^15`. Eight would fit for four
+ * bits, but their chain waits too long in the schedulers of the processor.
+ */
+template <int BITS> constexpr int PAIR_SUMS = BITS <= 5 ? 4 : BITS == 6 ? 2 : 1;
 
 /** 16-bit sums of two products; `signs` are only read for codes of eight bits. */
 template <int BITS> inline Ints pairSums(Ints codes, Ints x, const Ints& signs) {
@@ -61,8 +64,8 @@ template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT
   return sum;
 }
 
-/** The sums of 16 bits that `measurePeak` counts. */
-inline Ints addProducts(Ints sum, Ints a, Ints b) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, b)); }
+/** A dot product with sums of 32 bits, as `measurePeak` counts them; codes of few bits need fewer instructions. */
+inline Ints addProducts(Ints sum, Ints a, Ints b) { return addPairs(sum, _mm256_maddubs_epi16(a, b)); }
 
 constexpr int TILE_TOKENS = 1;
 
