@@ -22,15 +22,19 @@ const groupOfFolder = {
 
 const slashed = (path) => path.split(sep).join('/');
 
-/** `@winnow/hub/node` for `packages/hub/src/index.node.ts`: the entry of package.json whose source it is. */
-function importName(folder, file) {
+/**
+ * The entry of package.json whose source a file is: `@winnow/hub/node` for `packages/hub/src/index.node.ts`. The entry `.` gets
+ * the README of its package.
+ */
+function entryOf(folder, file) {
   const { name, exports: entries } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
   const source = `./${slashed(relative(folder, file))}`;
   for (const [path, target] of Object.entries(entries)) {
     const sources = target['@winnow/source'];
-    if (sources === source) return `${name}${path.slice(1)}`;
-    if (sources?.node === source) return `${name} (Node)`;
-    if (sources?.default === source) return name;
+    const isMain = path === '.';
+    if (sources === source) return { name: `${name}${path.slice(1)}`, isMain };
+    if (sources?.node === source) return { name: `${name}${path.slice(1)} (Node)`, isMain: false };
+    if (sources?.default === source) return { name: `${name}${path.slice(1)}`, isMain };
   }
   throw new Error(`${file} is no entry of ${name}`);
 }
@@ -63,9 +67,9 @@ export function load(app) {
     if (!reflection.kindOf(ReflectionKind.Module) || reflection.parent !== context.project) return;
     const file = context.getSymbolFromReflection(reflection).declarations[0].getSourceFile().fileName;
     const folder = join(dirname(file), '..');
-    reflection.name = importName(folder, file);
+    const { name, isMain } = entryOf(folder, file);
+    reflection.name = name;
     const readme = slashed(join(folder, 'README.md'));
-    const isMain = !/[ /]/.test(reflection.name.replace('@winnow/', ''));
     if (!isMain || !existsSync(readme)) return;
     const text = readFileSync(readme, 'utf8').replace(/^# .+/, '');
     const { files } = context.project;

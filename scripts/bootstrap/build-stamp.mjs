@@ -19,7 +19,6 @@ const notBuilt = new Set([
   '__fixtures__',
   'test',
   'bench',
-  'api',
 ]);
 const rootFiles = ['pnpm-lock.yaml', 'turbo.json', 'package.json'];
 

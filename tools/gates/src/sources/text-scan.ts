@@ -19,8 +19,7 @@ const maxScannedBytes = 4_000_000;
 /** Scans the files below `root`, without fixtures (they are data) and without generated documentation. */
 export function checkText(root: string): string[] {
   const problems: string[] = [];
-  const accept = (path: string): boolean =>
-    textFile.test(path) && !isFixture(path) && !path.startsWith('docs/api/') && !path.endsWith('/api.txt');
+  const accept = (path: string): boolean => textFile.test(path) && !isFixture(path) && !path.endsWith('/api.txt');
   for (const file of listFiles(root, accept)) {
     const path = join(root, file);
     if (statSync(path).size > maxScannedBytes) continue;

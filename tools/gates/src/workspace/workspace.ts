@@ -138,7 +138,6 @@ export function listFiles(folder: string, accept: (path: string) => boolean = ()
     for (const entry of readdirSync(path, { withFileTypes: true })) {
       if (ignoredFolders.has(entry.name) || passingFile.test(entry.name)) continue;
       const child = join(path, entry.name);
-      if (slashed(child).endsWith('/docs/api')) continue; // the site, which is built
       if (entry.isDirectory()) visit(child);
       else if (entry.isFile() && accept(slashed(relative(folder, child)))) found.push(slashed(relative(folder, child)));
     }
