@@ -4,6 +4,7 @@ import { attentionKernelsMutants } from './lists/attention-kernels.ts';
 import { coreMutants } from './lists/core.ts';
 import { engineMutants } from './lists/engine.ts';
 import { formatsMutants } from './lists/formats.ts';
+import { imagesMutants } from './lists/images.ts';
 import { jobsMutants } from './lists/jobs.ts';
 import { kernelsMutants } from './lists/kernels.ts';
 import { nativeKernelsMutants } from './lists/native-kernels.ts';
@@ -18,6 +19,7 @@ export const mutants: readonly Mutant[] = [
   ...formatsMutants,
   ...textMutants,
   ...engineMutants,
+  ...imagesMutants,
   ...sparsityMutants,
   ...applicationsMutants,
   ...jobsMutants,

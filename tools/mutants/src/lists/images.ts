@@ -1,0 +1,35 @@
+/** Defects in image encoders, and in the rows of images in prompts. */
+import type { Mutant } from '../mutant.ts';
+
+export const imagesMutants: readonly Mutant[] = [
+  {
+    file: 'packages/models/src/vision/tower.ts',
+    find: 'places[token] = patch < 0 ? 0 : (order[patch] as number) + Number(hasClass);',
+    replace: 'places[token] = patch < 0 ? 0 : (order[patch] as number);',
+    tests: ['packages/engine/test/goldens/images.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/images/step-images.ts',
+    find: 'this.#slot[token] = 0;',
+    replace: '',
+    tests: ['test/goldens/images.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/images/image-rows.ts',
+    find: 'for (const id of tile.ids) this.#places.delete(id);',
+    replace: '',
+    tests: ['src/images/image-rows.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/images/image-rows.ts',
+    find: 'if (this.#places.has(id)) break;',
+    replace: '',
+    tests: ['src/images/image-rows.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/embedding/model.ts',
+    find: 'all.set(ids);',
+    replace: 'all.set(ids, all.length - ids.length);',
+    tests: ['test/goldens/images.test.ts'],
+  },
+];
