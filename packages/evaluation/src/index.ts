@@ -18,7 +18,9 @@ export {
   type EvaluateOptions,
   type EvaluationPart,
   type EvaluationReport,
+  type EvaluationShard,
 } from './suite/evaluate.js';
+export { evaluationShards, mergeEvaluations } from './suite/shards.js';
 export { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from './attention/attention-quality.js';
 export {
   captureAttention,

@@ -7,8 +7,11 @@ import {
   createConfigurations,
   defaultText,
   evaluateModel,
+  evaluationShards,
   formatEvaluation,
+  mergeEvaluations,
   openOptionsOf,
+  type EvaluationReport,
   type OpenModel,
 } from '../src/index.js';
 
@@ -52,4 +55,28 @@ it('measures valid configurations, and reports invalid ones', async () => {
   expect(everything.attention[0].captured.errorMax).toBeLessThan(1e-4);
   const tables = formatEvaluation(report);
   for (const piece of [...policies, 'Not run', 'passkey', 'diffuse']) expect(tables).toContain(piece);
+});
+
+it('has the same figures in shards', async () => {
+  const model = await open(openOptionsOf(baseConfiguration, 64));
+  const tokens = model.encodePrompt('Once upon a time there was a lighthouse keeper.').slice(0, 24);
+  await model.dispose();
+  const options = {
+    open,
+    configurations: createConfigurations(['dense', 'streaming:window=8', 'subquadratic:window=8,block=2000'], []),
+    parts: ['logits', 'attention', 'tasks', 'determinism'] as const,
+    ...{ tokens, attentionTokens: 16, layers: [0, 5] },
+    ...{ tasks: ['passkey'] as const, taskForm: 'codes' as const, taskLengths: [64], numCases: 1, speedLengths: [] },
+    seed: 1,
+  };
+  const shards = evaluationShards(options);
+  expect(shards.length).toBe(12);
+  const reports: EvaluationReport[] = [];
+  for (const shard of shards) reports.push(await evaluateModel({ ...options, shard }));
+  const whole = await evaluateModel(options);
+  expect(mergeEvaluations(reports)).toEqual(whole);
+  expect(whole.configurations.map(({ refusal }) => refusal === undefined)).toEqual([true, true, false]);
+  const [first] = reports as [EvaluationReport];
+  expect(() => mergeEvaluations([first, { ...first, model: 'other' }])).toThrow(/other on/);
+  await expect(evaluateModel({ ...options, shard: { configuration: 0, part: 'speed' } })).rejects.toThrow(/shard/);
 });

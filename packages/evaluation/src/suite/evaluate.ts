@@ -23,10 +23,19 @@ import { measureSpeed, type SpeedPoint } from './speed.js';
 export const evaluationParts = ['logits', 'attention', 'tasks', 'speed', 'determinism'] as const;
 export type EvaluationPart = (typeof evaluationParts)[number];
 
+/** A part of one configuration: what a process can run by itself. */
+export interface EvaluationShard {
+  /** Index of the configuration. */
+  readonly configuration: number;
+  readonly part: EvaluationPart;
+}
+
 export interface EvaluateOptions {
   readonly open: OpenModel;
   readonly configurations: readonly Configuration[];
   readonly parts: readonly EvaluationPart[];
+  /** Runs only this part of one configuration, with the figures that the whole would have. Default: everything. */
+  readonly shard?: EvaluationShard | undefined;
   /** Tokens for forced decoding and captured attention. */
   readonly tokens: Int32Array;
   /** Number of tokens for captured attention; the cost is quadratic. */
@@ -51,6 +60,7 @@ const evaluateNames: OptionNames<EvaluateOptions> = {
   open: true,
   configurations: true,
   parts: true,
+  shard: true,
   tokens: true,
   attentionTokens: true,
   layers: true,
@@ -117,37 +127,20 @@ const taskMargin = 256;
 /** @throws {ArgumentError | CapacityError} for options that the model does not support */
 export async function evaluateModel(options: EvaluateOptions): Promise<EvaluationReport> {
   checkOptions(options, evaluateNames);
-  const { tokens, parts, configurations, open, onProgress, signal } = options;
+  const { tokens, open, signal } = options;
+  const { parts, configurations } = chosenBy(options);
   const has = (part: EvaluationPart): boolean => parts.includes(part);
   const contextSize = contextSizeOf(options);
-  const total = configurations.length + 1;
-  onProgress?.('base', 0, total);
-  const base = await open({ ...openOptionsOf(baseConfiguration, contextSize), trace: { attention: has('attention') } });
+  options.onProgress?.('base', 0, configurations.length + 1);
+  // a model that traces its attention may compute other roundings: it traces in every shard or in none
+  const trace = { attention: options.parts.includes('attention') };
+  const base = await open({ ...openOptionsOf(baseConfiguration, contextSize), trace });
   try {
     const capture = has('attention') ? await captureOf(base, options) : undefined;
-    const synthetic = has('attention') ? syntheticCaptures(options.attentionTokens, options.seed) : [];
     const maxBytes = options.maxBaseBytes ?? maxBaseBytes;
     const baseRows = has('logits') ? await createBaseRows(base, tokens, { signal, maxBytes }) : undefined;
-    const reports: ConfigurationReport[] = [];
-    for (const [index, configuration] of configurations.entries()) {
-      signal?.throwIfAborted();
-      onProgress?.(configuration.label, index + 1, total);
-      const attention =
-        capture === undefined ? [] : await attentionOf(configuration, capture.captures, synthetic, options.backend);
-      const sizes = { numTokens: tokens.length, numLayers: base.config.numLayers, backend: options.backend };
-      const density = await densitiesOf(configuration, sizes);
-      const run = await runConfiguration(configuration, options, contextSize, baseRows);
-      reports.push({ label: configuration.label, kvDType: configuration.kvCache.dtype, density, ...run, attention });
-    }
-    const determinism: DeterminismReport[] = [];
-    if (has('determinism')) {
-      for (const configuration of configurations) {
-        if (reports.some(({ label, refusal }) => label === configuration.label && refusal !== undefined)) continue;
-        onProgress?.(`determinism of ${configuration.label}`, total, total);
-        const few = tokens.subarray(0, Math.min(tokens.length, 96));
-        determinism.push(await checkDeterminism(configuration, { open, tokens: few, seed: options.seed, signal }));
-      }
-    }
+    const measured = { ...options, parts, configurations };
+    const reports = await reportsOf(measured, { base, capture, baseRows, contextSize });
     return {
       model: base.name,
       backend: base.backend,
@@ -157,11 +150,69 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
       seed: options.seed,
       taskForm: options.taskForm,
       configurations: reports,
-      determinism,
+      determinism: has('determinism') ? await determinismOf(measured, reports) : [],
     };
   } finally {
     await base.dispose();
   }
+}
+
+/** @throws {ArgumentError} for a shard that the options do not have */
+function chosenBy({
+  configurations,
+  parts,
+  shard,
+}: EvaluateOptions): Pick<EvaluateOptions, 'configurations' | 'parts'> {
+  if (shard === undefined) return { configurations, parts };
+  const configuration = configurations[shard.configuration];
+  if (configuration !== undefined && parts.includes(shard.part)) {
+    return { configurations: [configuration], parts: [shard.part] };
+  }
+  const expected = `a part of ${parts.join(', ')} of one of ${configurations.length} configurations`;
+  throw new ArgumentError({ argument: 'shard', expected, actual: JSON.stringify(shard) });
+}
+
+interface Base {
+  readonly base: Model;
+  readonly capture: CaptureResult | undefined;
+  readonly baseRows: BaseRows | undefined;
+  readonly contextSize: number;
+}
+
+async function reportsOf(
+  options: EvaluateOptions,
+  { base, capture, baseRows, contextSize }: Base,
+): Promise<ConfigurationReport[]> {
+  const { configurations, tokens, backend, signal, onProgress } = options;
+  const synthetic = capture === undefined ? [] : syntheticCaptures(options.attentionTokens, options.seed);
+  const reports: ConfigurationReport[] = [];
+  for (const [index, configuration] of configurations.entries()) {
+    signal?.throwIfAborted();
+    onProgress?.(configuration.label, index + 1, configurations.length + 1);
+    const attention =
+      capture === undefined ? [] : await attentionOf(configuration, capture.captures, synthetic, backend);
+    const sizes = { numTokens: tokens.length, numLayers: base.config.numLayers, backend };
+    const density = await densitiesOf(configuration, sizes);
+    const run = await runConfiguration(configuration, options, contextSize, baseRows);
+    reports.push({ label: configuration.label, kvDType: configuration.kvCache.dtype, density, ...run, attention });
+  }
+  return reports;
+}
+
+/** Of the configurations that the engine does not refuse. */
+async function determinismOf(
+  { configurations, open, tokens, seed, signal, onProgress }: EvaluateOptions,
+  reports: readonly ConfigurationReport[],
+): Promise<DeterminismReport[]> {
+  const few = tokens.subarray(0, Math.min(tokens.length, 96));
+  const total = configurations.length + 1;
+  const determinism: DeterminismReport[] = [];
+  for (const configuration of configurations) {
+    if (reports.some(({ label, refusal }) => label === configuration.label && refusal !== undefined)) continue;
+    onProgress?.(`determinism of ${configuration.label}`, total, total);
+    determinism.push(await checkDeterminism(configuration, { open, tokens: few, seed, signal }));
+  }
+  return determinism;
 }
 
 async function densitiesOf(
@@ -256,9 +307,8 @@ async function runConfiguration(
 ): Promise<ConfigurationRun> {
   const { open, tokens, parts, signal, speedLengths } = options;
   const nothing = { kvBytesPerToken: undefined, logits: {}, tasks: [], speed: [] };
-  if (!(['logits', 'tasks', 'speed'] as const).some((part) => parts.includes(part))) {
-    return { ...nothing, refusal: undefined };
-  }
+  // whether the engine refuses the configuration matters to all parts but this one
+  if (parts.every((part) => part === 'attention')) return { ...nothing, refusal: undefined };
   let model: Model;
   try {
     model = await open(openOptionsOf(configuration, contextSize));
