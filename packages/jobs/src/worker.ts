@@ -1,7 +1,7 @@
 /** Works on the jobs of a store: claims as many as run at once, extends their leases, and records what became of them. */
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { checkInteger, checkText } from './checks.js';
-import type { ClaimedJob, FailOptions, JobError, JobStore } from './job-store.js';
+import type { ClaimedJob, ClaimOptions, FailOptions, JobError, JobStore } from './job-store.js';
 
 /** Thrown by a handler: the error of the job, and whether another attempt could succeed. Other errors are tried again. */
 export class JobFailure extends Error {
@@ -28,7 +28,10 @@ export interface JobContext {
 /** @returns the result. @throws {JobFailure} */
 export type JobHandler = (job: ClaimedJob, context: JobContext) => Promise<string>;
 
-/** Queues whose jobs share what a worker has for them, such as the sequences of a model. A suspect waits until all pools are idle. */
+/**
+ * Queues whose jobs share what a worker has for them, such as the sequences of a model. A suspect waits until all pools are idle;
+ * when that takes long, the other pools wait for it.
+ */
 export interface WorkerPool {
   readonly queues: readonly string[];
   /** Maximum number of jobs at once. */
@@ -122,6 +125,9 @@ interface RunningJob {
   progress: number;
 }
 
+/** A pool that gets nothing beside others as often as this may have a suspect in front of its jobs. */
+const refusalsPerLook = 20;
+
 /** Heartbeats per lease: two may be late. */
 const heartbeatsPerLease = 3;
 
@@ -134,6 +140,10 @@ class Worker {
   /** Number of reasons so far to look for jobs: one ended, or the worker must. */
   #numWakes = 0;
   #failure: { readonly error: unknown } | undefined;
+  /** How often an idle pool got nothing while others ran. */
+  readonly #refusals = new Map<Pool, number>();
+  /** A pool with a suspect, for which the others end. */
+  #suspected: Pool | undefined;
 
   constructor(store: JobStore, options: ResolvedOptions) {
     this.#store = store;
@@ -179,10 +189,25 @@ class Worker {
     const { queues, concurrency } = pool;
     const running = [...this.#running.keys()];
     if (running.some(({ job }) => job.isSuspect)) return;
+    if (this.#suspected !== undefined && (this.#suspected !== pool || running.length > 0)) return;
+    this.#suspected = undefined;
     const limit = concurrency - running.filter((each) => each.pool === pool).length;
     if (limit === 0) return;
     const claim = { worker, leaseMs, limit, alone: running.length === 0, ...(queues === undefined ? {} : { queues }) };
-    for (const job of (await this.#try(() => this.#store.claim(claim))) ?? []) this.#start(job, pool);
+    const jobs = (await this.#try(() => this.#store.claim(claim))) ?? [];
+    for (const job of jobs) this.#start(job, pool);
+    const isRefused = jobs.length === 0 && running.length > 0 && limit === concurrency;
+    this.#refusals.set(pool, isRefused ? (this.#refusals.get(pool) ?? 0) + 1 : 0);
+    if (isRefused && (this.#refusals.get(pool) ?? 0) % refusalsPerLook === 0) await this.#look(pool, claim);
+  }
+
+  /** Without it, a suspect and the jobs behind it would wait as long as other pools have jobs. */
+  async #look(pool: Pool, claim: ClaimOptions): Promise<void> {
+    const [job] = (await this.#try(() => this.#store.claim({ ...claim, limit: 1, alone: true }))) ?? [];
+    if (job === undefined) return;
+    if (!job.isSuspect) return this.#start(job, pool);
+    await this.#try(() => this.#store.release(job));
+    this.#suspected = pool;
   }
 
   #sleep(durationMs: number): Promise<void> {

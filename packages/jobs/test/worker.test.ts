@@ -127,6 +127,40 @@ it('runs a suspect of one pool while all pools are idle', async () => {
   expect(beside).toEqual(['suspect']);
 });
 
+it('runs a suspect although another pool always has jobs', async () => {
+  const suspects = ['suspect', 'behind'].map((customId, index) => ({ customId, index, payload: '', queue: 'one' }));
+  await store.enqueue('batch', suspects);
+  for (let lapse = 0; lapse < 2; lapse++) {
+    await store.claim({ worker: 'gone', leaseMs: 1, limit: 2 });
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  const drain = new AbortController();
+  let [index, numRunning] = [0, 0];
+  const more = (): Promise<unknown> =>
+    store.enqueue('endless', [{ customId: `${index}`, index: index++, payload: '' }], { queue: 'two' });
+  for (let i = 0; i < 4; i++) await more();
+  const ended: string[] = [];
+  await work(
+    async ({ customId, isSuspect }) => {
+      numRunning++;
+      if (isSuspect) ended.push(`${customId} beside ${numRunning - 1}`);
+      await more();
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      numRunning--;
+      if (ended.length === 2) drain.abort();
+      return '';
+    },
+    {
+      drain: drain.signal,
+      concurrency: [
+        { queues: ['two'], concurrency: 2 },
+        { queues: ['one'], concurrency: 2 },
+      ],
+    },
+  );
+  expect(ended).toEqual(['suspect beside 0', 'behind beside 0']);
+});
+
 it('drains: finishes what runs and claims nothing more', async () => {
   await enqueue('a', 'b', 'c', 'd');
   const drain = new AbortController();

@@ -38,7 +38,7 @@ export const sweeps: readonly [expired: string, failed: string, lapsed: string] 
   `UPDATE jobs SET state = 'expired', ended_at = :now
      WHERE state = 'waiting' AND expires_at <= :now ${changed}`,
   `UPDATE jobs SET state = 'failed', ended_at = :now, token = NULL, lease_until = NULL,
-       error_code = :code, error_message = :message
+       error_code = :code, error_message = :message, error_detail = NULL
      WHERE state = 'running' AND lease_until <= :now AND attempts >= max_attempts ${changed}`,
   `UPDATE jobs SET state = CASE WHEN expires_at <= :now THEN 'expired' ELSE 'waiting' END,
        ended_at = CASE WHEN expires_at <= :now THEN :now END, token = NULL, lease_until = NULL, lapses = lapses + 1,
