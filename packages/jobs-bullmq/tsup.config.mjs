@@ -1,3 +1,3 @@
 import { winnowTsup } from '@winnow/test-utils/tsup';
 
-export default winnowTsup(['src/index.node.ts']);
+export default winnowTsup(['src/index.node.ts', 'src/postgres.node.ts']);

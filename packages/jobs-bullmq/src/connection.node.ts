@@ -3,12 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { RedisConnection } from 'bullmq';
 import { Redis } from 'ioredis';
+import type { Reply, Scripts } from './script-job-store.node.js';
 import { scripts, type ScriptName } from './scripts/index.js';
 
-/** Reply of a script: texts, numbers, and lists of these. */
-export type Reply = string | number | null | readonly Reply[];
-
-export class ScriptConnection {
+export class ScriptConnection implements Scripts {
   readonly #source: string;
   readonly #redis: Redis;
   readonly #connection: RedisConnection;

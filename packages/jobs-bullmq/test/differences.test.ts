@@ -1,16 +1,17 @@
-/** Any interleaving of calls has the same results in Redis and in a SQLite file, whose own tests compare it with a model. */
+/** Any interleaving of calls has the same results in Redis, in PostgreSQL and in a SQLite file, whose own tests compare it with a model. */
 import type { ClaimedJob, JobInfo, JobStore } from '@winnow/jobs';
 import { openSqliteJobStore } from '@winnow/jobs/node';
-import { redisProgram, startRedisServer, type RedisServer } from '@winnow/test-utils';
+import { postgresProgram, redisProgram, startPostgresServer, startRedisServer } from '@winnow/test-utils';
 import fc from 'fast-check';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { openRedisJobStore } from '../src/index.node.js';
+import { openPostgresJobStore } from '../src/postgres.node.js';
 
 interface Pair {
-  readonly stores: readonly [redis: JobStore, sqlite: JobStore];
+  readonly stores: readonly [tested: JobStore, sqlite: JobStore];
   /** The same jobs, with the tokens of each store. */
   readonly claimed: (readonly [ClaimedJob, ClaimedJob])[];
   now: number;
@@ -22,13 +23,16 @@ const leaseMs = 100;
 const batch = fc.constantFrom('alpha', 'beta');
 
 /** @returns what both have returned */
-async function both<T>(pair: Pair, act: (store: JobStore, which: 0 | 1) => Promise<T>): Promise<[redis: T, sqlite: T]> {
+async function both<T>(
+  pair: Pair,
+  act: (store: JobStore, which: 0 | 1) => Promise<T>,
+): Promise<[tested: T, sqlite: T]> {
   return [await act(pair.stores[0], 0), await act(pair.stores[1], 1)];
 }
 
 async function same<T>(pair: Pair, act: (store: JobStore, which: 0 | 1) => Promise<T>): Promise<void> {
-  const [redis, sqlite] = await both(pair, act);
-  expect(redis).toEqual(sqlite);
+  const [tested, sqlite] = await both(pair, act);
+  expect(tested).toEqual(sqlite);
 }
 
 function enqueue(): fc.Arbitrary<Step> {
@@ -65,10 +69,10 @@ function claim(): fc.Arbitrary<Step> {
   });
   return options.map(({ queues, ...rest }) => async (pair) => {
     const wanted = { ...rest, leaseMs, ...(queues === undefined ? {} : { queues }) };
-    const [redis, sqlite] = await both(pair, (store) => store.claim(wanted));
+    const [tested, sqlite] = await both(pair, (store) => store.claim(wanted));
     const factsOf = (jobs: readonly ClaimedJob[]): object[] => jobs.map(({ token: _token, ...facts }) => facts);
-    expect(factsOf(redis)).toEqual(factsOf(sqlite));
-    redis.forEach((job, i) => pair.claimed.push([job, sqlite[i] as ClaimedJob]));
+    expect(factsOf(tested)).toEqual(factsOf(sqlite));
+    tested.forEach((job, i) => pair.claimed.push([job, sqlite[i] as ClaimedJob]));
   });
 }
 
@@ -113,38 +117,56 @@ async function compare(pair: Pair): Promise<void> {
   }
 }
 
-describe.skipIf(redisProgram === undefined)('with redis-server', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'winnow-differences-'));
-  let server: RedisServer;
-  beforeAll(async () => {
-    server = await startRedisServer();
-  });
-  afterAll(async () => {
-    await server?.stop();
-    rmSync(folder, { recursive: true });
-  });
+interface Tested {
+  readonly numRuns: number;
+  readonly program: string | undefined;
+  start(): Promise<{ readonly url: string; stop(): Promise<void> }>;
+  open(url: string, place: string, now: () => number): Promise<JobStore>;
+}
 
-  it('does what the store in a file does', async () => {
+const redis: Tested = {
+  numRuns: 60,
+  program: redisProgram,
+  start: startRedisServer,
+  open: (url, prefix, now) => openRedisJobStore(url, { prefix, now }),
+};
+const postgres: Tested = {
+  numRuns: 20,
+  program: postgresProgram,
+  start: startPostgresServer,
+  open: (url, schema, now) => openPostgresJobStore(url, { schema, now }),
+};
+
+describe.each([
+  ['redis-server', redis],
+  ['postgres', postgres],
+] as const)('with %s', (_name, { numRuns, program, start, open }) => {
+  it.skipIf(program === undefined)('does what the store in a file does', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'winnow-differences-'));
+    const server = await start();
     let number = 0;
-    await fc.assert(
-      fc.asyncProperty(fc.array(steps, { minLength: 5, maxLength: 40 }), async (chosen) => {
-        const clock = { now: 1_000_000 };
-        const now = (): number => pair.now;
-        const place = `run-${number++}`;
-        const redis = await openRedisJobStore(server.url, { prefix: place, now });
-        const sqlite = await openSqliteJobStore(join(folder, `${place}.db`), { now });
-        const pair: Pair = { stores: [redis, sqlite], claimed: [], ...clock };
-        try {
-          for (const step of chosen) {
-            await step(pair);
-            await compare(pair);
-          }
-        } finally {
-          await redis.close();
-          await sqlite.close();
+    const compareRuns = fc.asyncProperty(fc.array(steps, { minLength: 5, maxLength: 40 }), async (chosen) => {
+      const clock = { now: 1_000_000 };
+      const now = (): number => pair.now;
+      const place = `run_${number++}`;
+      const tested = await open(server.url, place, now);
+      const sqlite = await openSqliteJobStore(join(folder, `${place}.db`), { now });
+      const pair: Pair = { stores: [tested, sqlite], claimed: [], ...clock };
+      try {
+        for (const step of chosen) {
+          await step(pair);
+          await compare(pair);
         }
-      }),
-      { numRuns: 60 },
-    );
+      } finally {
+        await tested.close();
+        await sqlite.close();
+      }
+    });
+    try {
+      await fc.assert(compareRuns, { numRuns });
+    } finally {
+      await server.stop();
+      rmSync(folder, { recursive: true });
+    }
   });
 });

@@ -19,3 +19,4 @@ export {
 export { redisProgram, startRedisServer, type RedisServer } from './redis-server.js';
 export { failure as s3Failure } from './s3/additions.js';
 export { startS3Server, type S3Fault, type S3Server } from './s3/server.js';
+export { postgresProgram, startPostgresServer, type PostgresServer } from './postgres-server.js';

@@ -1,26 +1,14 @@
 /** A Redis server of a test: a process on a loopback port, in a temporary folder. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { accessSync, constants, mkdtempSync, rmSync } from 'node:fs';
-import { connect, createServer, type AddressInfo } from 'node:net';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { accepts, findProgram, freePort } from './programs.js';
 
 /** Path of `redis-server`; undefined where it is missing. */
-export const redisProgram: string | undefined = (process.env['PATH'] ?? '')
-  .split(delimiter)
-  .map((folder) => join(folder, 'redis-server'))
-  .find(isExecutable);
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
+export const redisProgram: string | undefined = findProgram('redis-server');
 
 export interface RedisServer {
   readonly url: string;
@@ -59,25 +47,4 @@ export async function startRedisServer(settings: readonly string[] = ['--appendo
   };
   await start();
   return { url: `redis://127.0.0.1:${port}`, start, kill, stop };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
-
-async function accepts(port: number): Promise<boolean> {
-  const socket = connect(port, '127.0.0.1');
-  try {
-    await once(socket, 'connect');
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
-  }
 }

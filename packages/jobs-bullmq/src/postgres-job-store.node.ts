@@ -1,0 +1,41 @@
+/** A job store in PostgreSQL, for processes of any number of machines. */
+import { checkInteger, type JobStore } from '@winnow/jobs';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
+import { FunctionConnection } from './postgres-connection.node.js';
+import { ScriptJobStore } from './script-job-store.node.js';
+
+export interface PostgresJobStoreOptions {
+  /** Schema of its tables and functions, which is created if it is missing. Default `winnow_jobs`. */
+  readonly schema?: string;
+  /** Time in milliseconds that a call waits for a server that does not answer, such as one that is restarted. Default 60 000. */
+  readonly maxWaitMs?: number;
+  /** Time in milliseconds between looks for events. Default 200. */
+  readonly pollMs?: number;
+  /** Milliseconds since 1970. Default: the clock of the server. */
+  readonly now?: () => number;
+}
+
+const optionNames: OptionNames<PostgresJobStoreOptions> = { schema: true, maxWaitMs: true, pollMs: true, now: true };
+
+/**
+ * Opens the store, which processes of any number of machines may share. What a call has returned survives the end of every
+ * process, also of the server, as long as the server has `fsync` and `synchronous_commit`.
+ * @param url `postgres://[user:password@]host[:port]/database`; `?sslmode=verify-full` for TLS
+ * @throws {ArgumentError} for an invalid URL or option
+ * @throws {IoError} when the server cannot be reached
+ * @throws {FormatError} for a schema of something else, or of another version
+ */
+export async function openPostgresJobStore(url: string, options: PostgresJobStoreOptions = {}): Promise<JobStore> {
+  checkOptions(options, optionNames);
+  const { schema = 'winnow_jobs', maxWaitMs = 60_000, pollMs = 200, now } = options;
+  if (!/^postgres(ql)?:$/.test(URL.parse(url)?.protocol ?? '')) {
+    throw new ArgumentError({ argument: 'url', expected: 'postgres://HOST/DATABASE', actual: url });
+  }
+  if (!/^[a-z_][a-z0-9_]{0,62}$/.test(schema)) {
+    const expected = 'a name of at most 63 lowercase letters, digits and underscores';
+    throw new ArgumentError({ argument: 'schema', expected, actual: schema });
+  }
+  checkInteger('maxWaitMs', maxWaitMs, 1);
+  checkInteger('pollMs', pollMs, 1);
+  return new ScriptJobStore(await FunctionConnection.open(url, schema, maxWaitMs), now, pollMs);
+}

@@ -1,0 +1,1 @@
+export { openPostgresJobStore, type PostgresJobStoreOptions } from './postgres-job-store.node.js';

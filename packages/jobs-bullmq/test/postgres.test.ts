@@ -1,0 +1,94 @@
+/** The job store in PostgreSQL, against a real server. */
+import type { JobStore } from '@winnow/jobs';
+import { describeJobStore } from '@winnow/jobs/testing';
+import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
+import { postgresProgram, startPostgresServer, type PostgresServer } from '@winnow/test-utils';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openPostgresJobStore } from '../src/postgres.node.js';
+
+const jobsOf = (...ids: readonly string[]) => ids.map((customId, index) => ({ customId, index, payload: customId }));
+
+describe.skipIf(postgresProgram === undefined)('with postgres', () => {
+  let server: PostgresServer;
+  beforeAll(async () => {
+    server = await startPostgresServer();
+  });
+  afterAll(() => server?.stop());
+
+  describeJobStore({
+    name: 'PostgreSQL',
+    open: (place, now) => openPostgresJobStore(server.url, { schema: place.replaceAll('-', '_'), now, pollMs: 5 }),
+  });
+
+  it('has the clock of the server', async () => {
+    const store = await openPostgresJobStore(server.url, { schema: 'clock' });
+    const before = performance.timeOrigin + performance.now();
+    await store.enqueue('batch', jobsOf('a'));
+    await store.claim({ worker: 'worker', leaseMs: 60_000 });
+    const [job] = await store.list('batch');
+    expect(Math.abs((job?.startedAtMs ?? 0) - before)).toBeLessThan(60_000);
+    await store.close();
+  });
+
+  it('gives each job to one of many that claim at once', async () => {
+    const stores = await Promise.all(
+      Array.from({ length: 4 }, () => openPostgresJobStore(server.url, { schema: 'at_once' })),
+    );
+    const [first] = stores as [JobStore];
+    const ids = Array.from({ length: 60 }, (_, index) => `job-${index}`);
+    await first.enqueue('batch', jobsOf(...ids));
+    const claims = Array.from({ length: 40 }, (_, i) =>
+      (stores[i % stores.length] as JobStore).claim({ worker: `w-${i}`, leaseMs: 60_000, limit: 2 }),
+    );
+    const claimed = (await Promise.all(claims)).flat().map(({ customId }) => customId);
+    expect(claimed.toSorted()).toEqual(ids.toSorted());
+    for (const store of stores) await store.close();
+  });
+
+  it('refuses a schema of something else, and texts that PostgreSQL cannot store', async () => {
+    const client = new pg.Client(server.url);
+    await client.connect();
+    await client.query('CREATE SCHEMA other');
+    await client.end();
+    await expect(openPostgresJobStore(server.url, { schema: 'other' })).rejects.toSatisfy(FormatError.isInstance);
+    const store = await openPostgresJobStore(server.url);
+    await expect(store.enqueue('batch', jobsOf('a\0b'))).rejects.toSatisfy(ArgumentError.isInstance);
+    await store.close();
+  });
+});
+
+describe.skipIf(postgresProgram === undefined)('a server that ends', () => {
+  it('is waited for, and has everything when it is started again', async () => {
+    const server = await startPostgresServer();
+    let store: JobStore | undefined;
+    try {
+      store = await openPostgresJobStore(server.url);
+      await store.enqueue('batch', jobsOf('a', 'b'));
+      const [job] = await store.claim({ worker: 'worker', leaseMs: 60_000 });
+      await server.kill();
+      const completing = store.complete(job as never, 'done'); // sent when the server is back
+      await server.start();
+      expect(await completing).toBe('held');
+      expect((await store.list('batch')).map(({ state, result }) => [state, result])).toEqual([
+        ['completed', 'done'],
+        ['waiting', undefined],
+      ]);
+    } finally {
+      await store?.close();
+      await server.stop();
+    }
+    const late = openPostgresJobStore(server.url, { maxWaitMs: 200 });
+    await expect(late).rejects.toThrow(/no answer within 200 ms/);
+    await expect(late).rejects.toSatisfy(IoError.isInstance);
+  });
+});
+
+it('rejects other URLs and schemas', async () => {
+  for (const [url, schema] of [
+    ['http://localhost', 'a'],
+    ['postgres://localhost/a', 'a"b'],
+  ] as const) {
+    await expect(openPostgresJobStore(url, { schema })).rejects.toSatisfy(ArgumentError.isInstance);
+  }
+});
