@@ -6,7 +6,7 @@ import { registerCalibrate } from './commands/calibrate.js';
 import { registerChat } from './commands/chat.js';
 import { registerConvert } from './commands/convert.js';
 import { registerDetokenize } from './commands/detokenize.js';
-import { registerEmbed } from './commands/embed.js';
+import { registerEmbed } from './commands/embed/command.js';
 import { registerEval } from './commands/eval/command.js';
 import { registerExplainAttention } from './commands/explain-attention.js';
 import { registerInspect } from './commands/inspect.js';

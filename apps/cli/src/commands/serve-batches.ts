@@ -7,7 +7,7 @@ import type { Command } from 'commander';
 import { UsageError } from '../errors/errors.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { isBlobUrl, openBlobs } from './blobs.js';
-import { openQueue, queueOption, unnamedQueues } from './batch/open-queue.js';
+import { openQueue, queueOption, unnamedQueues } from './queue/open-queue.js';
 
 export interface ServeBatchFlags {
   readonly batchDir?: string;

@@ -69,3 +69,12 @@ export function formatJson(value: unknown): string {
   });
   return `${text}\n`;
 }
+
+/** The fewest digits that give the same 32-bit float again; 9 always do. */
+export function shortestFloat(value: number): string {
+  for (let digits = 6; digits < 9; digits++) {
+    const rounded = Number(value.toPrecision(digits));
+    if (Math.fround(rounded) === value) return `${rounded}`;
+  }
+  return `${Number(value.toPrecision(9))}`;
+}

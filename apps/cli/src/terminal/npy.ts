@@ -11,12 +11,12 @@ export function npyFile(rows: readonly Float32Array[], numColumns: number): Uint
   const file = Buffer.alloc(header.length + 4 * rows.length * numColumns);
   file.set(header);
   rows.forEach((row, index) => {
-    file.set(littleEndian(row), header.length + 4 * index * numColumns);
+    file.set(encodeNpyRow(row), header.length + 4 * index * numColumns);
   });
   return file;
 }
 
-function npyHeader(numRows: number, numColumns: number): Uint8Array {
+export function npyHeader(numRows: number, numColumns: number): Uint8Array {
   const fields = `{'descr': '<f4', 'fortran_order': False, 'shape': (${numRows}, ${numColumns}), }`;
   const length = Math.ceil((fixedBytes + fields.length + 1) / alignment) * alignment;
   const header = Buffer.alloc(length, ' ');
@@ -27,7 +27,8 @@ function npyHeader(numRows: number, numColumns: number): Uint8Array {
   return header;
 }
 
-function littleEndian(values: Float32Array): Uint8Array {
+/** A row after the header and the rows before it. */
+export function encodeNpyRow(values: Float32Array): Uint8Array {
   const bytes = Buffer.from(values.buffer, values.byteOffset, values.byteLength);
   return endianness() === 'LE' ? bytes : Buffer.from(bytes).swap32();
 }

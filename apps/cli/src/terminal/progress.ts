@@ -8,7 +8,7 @@ import type { OutputStream } from './io.js';
 import { printable } from '../errors/printable.js';
 
 /** What is counted. */
-export type Unit = 'bytes' | 'tokens' | 'texts' | 'layers' | 'steps' | 'lines';
+export type Unit = 'bytes' | 'tokens' | 'texts' | 'layers' | 'steps' | 'lines' | 'parts';
 
 export interface Progress {
   /** Shows `label` at `value` of `total`; a new label starts a new bar. */

@@ -1,5 +1,7 @@
 /** Reads text from flags, files and stdin. */
+import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
 import { IoError } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
 import type { CliIo } from './io.js';
@@ -23,6 +25,39 @@ export async function readText(
   if (file !== undefined && file !== '-') return withoutLineEnd(decodeUtf8(await readBytesOf(file, signal), file));
   if (file === undefined && io.stdin.isTTY === true) return undefined;
   return withoutLineEnd(await readStdin(io, signal));
+}
+
+/** SHA-256 of a file, which identifies its content. @throws {IoError} when it is no file */
+export async function hashOfFile(path: string, expected: string, signal: AbortSignal): Promise<string> {
+  const found = await stat(path).catch(() => undefined);
+  if (found?.isFile() !== true) throw new IoError({ source: path, message: `expected ${expected}` });
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(path, { signal })) hash.update(chunk as Buffer);
+  return hash.digest('hex');
+}
+
+/**
+ * The lines of a file of any size. A line feed at the end ends the last line.
+ * @throws {UsageError} for bytes that are not UTF-8
+ */
+export async function* linesOfFile(path: string, signal: AbortSignal): AsyncGenerator<string, void, void> {
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  const decode = (bytes?: Uint8Array): string => {
+    try {
+      return decoder.decode(bytes, { stream: bytes !== undefined });
+    } catch (cause) {
+      throw new UsageError(`${path}: expected UTF-8 text, got other bytes`, { cause });
+    }
+  };
+  const withoutReturn = (line: string): string => (line.endsWith('\r') ? line.slice(0, -1) : line);
+  let rest = '';
+  for await (const chunk of createReadStream(path, { signal })) {
+    const lines = (rest + decode(chunk as Buffer)).split('\n');
+    rest = lines.pop() ?? '';
+    yield* lines.map(withoutReturn);
+  }
+  rest += decode();
+  if (rest !== '') yield rest;
 }
 
 /** Larger than any prompt that a model can process; a device such as `/dev/zero` has no end. */

@@ -4,6 +4,7 @@ import type { JobStore } from '@winnow/jobs';
 import type { EnqueuedLines, ResultKind } from '@winnow/server';
 import { nameOf, readFrom, removeAt, writeTo } from '../blobs.js';
 import type { CommandContext } from '../command-host.js';
+import { maxAttempts } from '../queue/queued-work.js';
 import type { BatchFlags } from './command.js';
 import type { LineFigures } from './figures.js';
 
@@ -14,9 +15,6 @@ export interface BatchPaths {
   /** The job store, until everything is written: a file, of the working folder when the output is elsewhere. */
   readonly jobs: string;
 }
-
-/** Number of claims of a line: as often may the command or a worker be killed while it runs. */
-const maxAttempts = 10;
 
 export function pathsOf(input: string, { output, errors }: BatchFlags): BatchPaths {
   const bare = (path: string): string => path.replace(/\.jsonl$/i, '');

@@ -14,7 +14,7 @@ import {
 } from '../../flags/load.js';
 import { addSharedCacheOptions } from '../../flags/shared-cache.js';
 import type { CommandHost } from '../command-host.js';
-import { queueOption } from './open-queue.js';
+import { queueOption } from '../queue/open-queue.js';
 import { runBatch } from './run-batch.js';
 
 export interface BatchFlags extends LoadFlags {

@@ -1,10 +1,14 @@
 /** What a process did with lines of batches. */
 import type { JobHandler } from '@winnow/jobs';
 
-interface Usage {
+export interface Usage {
   readonly prompt_tokens?: number;
   readonly completion_tokens?: number;
   readonly prompt_tokens_details?: { readonly cached_tokens?: number };
+}
+
+function usageOfLine(result: string): Usage {
+  return (JSON.parse(result) as { body: { usage?: Usage } }).body.usage ?? {};
 }
 
 export class LineFigures {
@@ -36,10 +40,11 @@ export class LineFigures {
     );
   }
 
-  counted(handler: JobHandler): JobHandler {
+  /** @param usageOf reads a result of the handler. Default: an answer to a line. */
+  counted(handler: JobHandler, usageOf: (result: string) => Usage = usageOfLine): JobHandler {
     return async (job, context) => {
       const result = await handler(job, context);
-      const { usage = {} } = (JSON.parse(result) as { body: { usage?: Usage } }).body;
+      const usage = usageOf(result);
       this.numAnswered++;
       this.promptTokens += usage.prompt_tokens ?? 0;
       this.generatedTokens += usage.completion_tokens ?? 0;

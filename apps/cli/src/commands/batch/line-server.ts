@@ -1,5 +1,5 @@
 /** Models behind the handlers of the server, without a connection: they answer lines of batches. */
-import type { EmbeddingLoadOptions } from '@winnow/engine';
+import type { EmbeddingLoadOptions, EmbeddingModel } from '@winnow/engine';
 import type { WorkerPool } from '@winnow/jobs';
 import type { ServedEmbeddingModel, ServedModel, WinnowServer } from '@winnow/server';
 import { definedFields } from '@winnow/tensor';
@@ -11,7 +11,7 @@ import { displayName } from '../../models/model-location.js';
 import { openEmbeddingModel } from '../../models/open-embedding-model.js';
 import { openDraftedModel } from '../../models/open-model.js';
 import type { CommandContext } from '../command-host.js';
-import { unnamedQueues } from './open-queue.js';
+import { unnamedQueues } from '../queue/open-queue.js';
 import { errorLog } from '../serve-log.js';
 
 /** A model to load, and what lines call it. */
@@ -33,6 +33,8 @@ export interface LineServer {
   readonly server: WinnowServer;
   /** The queues of each model, and the number of lines that it answers at once. */
   readonly pools: readonly WorkerPool[];
+  readonly models: readonly { readonly id: string; readonly model: string | undefined }[];
+  readonly embeddingModels: readonly { readonly id: string; readonly model: EmbeddingModel }[];
 }
 
 /** A line may wait for others that share the KV cache: no limit of a connected client applies. */
@@ -67,13 +69,13 @@ async function openServer(
   for (const each of wanted.models) {
     fitted.push({ ...each, flags: await fitSessions(each.model, flags, context, numModels) });
   }
-  const models: (ServedModel & { readonly maxSessions: number })[] = [];
+  const models: (ServedModel & { readonly name: string | undefined; readonly maxSessions: number })[] = [];
   for (const { model: name, id, flags: sessions } of fitted) {
     const model = await openDraftedModel(name, { ...sessions, kvWhenFull: 'wait' }, context);
     owned.push(model);
-    models.push({ id: id ?? displayName(name, model.name), model, maxSessions: sessions.maxSessions });
+    models.push({ id: id ?? displayName(name, model.name), name, model, maxSessions: sessions.maxSessions });
   }
-  const embeddingModels: ServedEmbeddingModel[] = [];
+  const embeddingModels: { readonly id: string; readonly model: EmbeddingModel }[] = [];
   const memory = flags.memory === undefined ? undefined : Math.floor(flags.memory / numModels);
   const options = {
     ...executionOptionsOf(flags),
@@ -86,10 +88,12 @@ async function openServer(
   }
   const { createServer } = await import('@winnow/server');
   const onError = errorLog(context);
-  const server = await createServer({ models, embeddingModels, requestTimeoutMs: lineTimeoutMs, onError });
+  const served = models.map(({ id, model }) => ({ id, model }));
+  const server = await createServer({ models: served, embeddingModels, requestTimeoutMs: lineTimeoutMs, onError });
   owned.push(server);
   const sizes = models.map(({ id, maxSessions }): [string, number] => [id, maxSessions]);
-  return { server, pools: await poolsOf(sizes, embeddingModels) };
+  const named = models.map(({ id, name }) => ({ id, model: name }));
+  return { server, pools: await poolsOf(sizes, embeddingModels), models: named, embeddingModels };
 }
 
 /** A model that both generates and embeds has one pool. */

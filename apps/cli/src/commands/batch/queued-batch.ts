@@ -1,18 +1,10 @@
 /** A batch whose lines the workers of a queue answer. */
-import { hostname } from 'node:os';
-import { resolve } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { JobStore } from '@winnow/jobs';
-import { IoError } from '@winnow/tensor';
-import { InterruptedError, UsageError } from '../../errors/errors.js';
+import { UsageError } from '../../errors/errors.js';
 import type { CommandContext } from '../command-host.js';
+import { placedId, runQueued } from '../queue/queued-work.js';
 import { enqueue, idOf, pathsOf, report, writeResults } from './batch-files.js';
 import type { BatchFlags } from './command.js';
-import { openQueue } from './open-queue.js';
-
-const pollMs = 250;
-/** Time without a worker after which the command says so. */
-const lonelyMs = 5000;
 
 /** Flags of models, which workers have. */
 const modelFlags: Readonly<Partial<Record<keyof BatchFlags, string>>> = {
@@ -36,60 +28,16 @@ export async function runQueuedBatch(
     throw new UsageError(`${flagName}: cannot be combined with --queue, whose workers have the models`);
   }
   const paths = pathsOf(input, flags);
-  // another output, or another machine, is another batch
-  const batchId = `${await idOf(input, flags, context)} ${hostname()} ${resolve(paths.output)}`;
-  const store = await openQueue(url);
-  try {
-    if (flags.cancel === true) {
-      context.warn(`${await store.cancel(batchId)} lines canceled`);
-      await store.remove(batchId);
-      return;
-    }
-    const { numLines } = await enqueue(store, batchId, input, flags, context);
-    await untilDone(store, batchId, numLines, url, context);
-    await writeResults(store, batchId, 'output', paths.output);
-    await writeResults(store, batchId, 'errors', paths.errors);
-    const { completed, failed } = await store.counts(batchId);
-    await report(undefined, { completed, failed, paths }, flags, context);
-    await store.remove(batchId);
-  } finally {
-    await store.close();
-  }
-}
-
-async function untilDone(
-  store: JobStore,
-  batchId: string,
-  total: number,
-  url: string,
-  { io, progress, signal, warn }: CommandContext,
-): Promise<void> {
-  const terminated = new AbortController();
-  const unsubscribe = io.onTerminate(() => terminated.abort());
-  const ending = AbortSignal.any([signal, terminated.signal]);
-  let lonelySinceMs = performance.now();
-  try {
-    for (;;) {
-      const { waiting, running, completed, failed } = await store.counts(batchId);
-      const numDone = completed + failed;
-      if (waiting + running + numDone < total) {
-        throw new IoError({ source: url, message: 'the batch was canceled or removed by another process' });
-      }
-      if (waiting + running === 0) return;
-      progress.show('batch', numDone, total, 'lines');
-      if (running > 0) lonelySinceMs = performance.now();
-      else if (performance.now() - lonelySinceMs > lonelyMs) {
-        warn(`no worker answers the lines; winnow worker --queue ${url} starts one`);
-        lonelySinceMs = Infinity;
-      }
-      await sleep(pollMs, undefined, { signal: ending }).catch(() => {});
-      if (!ending.aborted) continue;
-      throw new InterruptedError(
-        `interrupted after ${numDone} of ${total} lines; workers go on, and the same command waits for them`,
-      );
-    }
-  } finally {
-    unsubscribe();
-    progress.clear();
-  }
+  const batchId = placedId(await idOf(input, flags, context), paths.output);
+  const work = {
+    ...{ url, batchId, unit: 'lines' as const },
+    enqueue: async (store: JobStore) => (await enqueue(store, batchId, input, flags, context)).numLines,
+    async finish(store: JobStore): Promise<void> {
+      await writeResults(store, batchId, 'output', paths.output);
+      await writeResults(store, batchId, 'errors', paths.errors);
+      const { completed, failed } = await store.counts(batchId);
+      await report(undefined, { completed, failed, paths }, flags, context);
+    },
+  };
+  await runQueued(work, flags.cancel === true, context);
 }

@@ -6,7 +6,7 @@ import { poolingOption } from '../../flags/embedding.js';
 import { describe } from '../../flags/help.js';
 import { addAttentionOptions, addLoadOptions, addSpeculativeOption, type LoadFlags } from '../../flags/load.js';
 import { addSharedCacheOptions } from '../../flags/shared-cache.js';
-import { queueOption } from '../batch/open-queue.js';
+import { queueOption } from '../queue/open-queue.js';
 import type { CommandHost } from '../command-host.js';
 import { runWorkerCommand } from './run-worker.js';
 
@@ -17,6 +17,7 @@ export interface WorkerFlags extends LoadFlags {
   readonly embeddingModelId?: readonly string[];
   readonly pooling?: EmbeddingModel['pooling'];
   readonly prefixGrouping: boolean;
+  readonly evaluations: boolean;
   readonly untilEmpty?: boolean;
   readonly reportEvery: number;
 }
@@ -27,7 +28,8 @@ Examples:
   $ winnow worker model.gguf other.gguf --queue jobs.db --memory 16GB
   $ winnow worker --queue redis://queue.example --embedding-model ./bge-small-en-v1.5 --until-empty
 
-Lines come from winnow batch --queue and winnow serve --queue; a file is for processes of one machine, Redis for any. A
+Lines come from winnow batch --queue and winnow serve --queue, texts from winnow embed --queue, parts of evaluations
+from winnow eval --queue; a file is for processes of one machine, Redis and PostgreSQL for any. A
 worker answers lines for its models, by their ids, and lines that name no model if it has only one. After SIGTERM or
 Ctrl-C it finishes the lines that run; the second time it gives them back to the queue. The lines of a worker
 that is killed are answered by others after 10 s.
@@ -53,6 +55,7 @@ export function registerWorker(program: Command, host: CommandHost): void {
       poolingOption(),
       numberOption('--report-every <s>', 'seconds between reports of progress', numberRules.positive).default(10),
       flag('--no-prefix-grouping', 'lines that begin alike do not wait for the first of them'),
+      flag('--no-evaluations', 'leave parts of winnow eval --queue, which load the model once more, to other workers'),
     ],
   });
   addSpeculativeOption(addLoadOptions(addAttentionOptions(command)));

@@ -4,7 +4,7 @@ import { runWorker, type JobStore } from '@winnow/jobs';
 import { exitCodes, InterruptedError, UsageError } from '../../errors/errors.js';
 import { LineFigures } from '../batch/figures.js';
 import { withLineServer, type LineModels, type LineServer, type NamedModel } from '../batch/line-server.js';
-import { openQueue } from '../batch/open-queue.js';
+import { openQueue } from '../queue/open-queue.js';
 import type { CommandContext } from '../command-host.js';
 import type { WorkerFlags } from './command.js';
 import { depthOf, progressLine, WorkerReport } from './worker-report.js';
@@ -45,20 +45,17 @@ function named(flagName: string, models: readonly (string | undefined)[], ids: r
 }
 
 /** @throws {InterruptedError} when running lines were given back; errors of the store */
-async function work(
-  store: JobStore,
-  { server, pools }: LineServer,
-  flags: WorkerFlags,
-  context: CommandContext,
-): Promise<void> {
+async function work(store: JobStore, lines: LineServer, flags: WorkerFlags, context: CommandContext): Promise<void> {
   const { out, warn } = context;
-  const { batchLineHandler } = await import('@winnow/server');
+  const figures = new LineFigures();
+  // the server is loaded by now
+  const { workerJobs } = await import('./worker-jobs.js');
+  const { pools, handler } = workerJobs(lines, flags, figures, context);
   const queues = new Set(pools.flatMap((pool) => pool.queues));
-  const numLines = pools.reduce((sum, { concurrency }) => sum + concurrency, 0);
+  const numLines = lines.pools.reduce((sum, { concurrency }) => sum + concurrency, 0);
   const print = (fields: object): Promise<void> =>
     flags.json === true ? out.write(`${JSON.stringify(fields)}\n`) : Promise.resolve();
-  const { prefixGrouping, untilEmpty = false } = flags;
-  const figures = new LineFigures();
+  const { untilEmpty = false } = flags;
   const report = new WorkerReport(figures);
   const ending = new WorkerEnding(context);
   const reports = setInterval(() => void ending.guard(show()), flags.reportEvery * 1000);
@@ -68,15 +65,16 @@ async function work(
     warn(progressLine(progress));
     await print({ event: 'progress', ...progress });
   };
-  warn(`answering lines of ${[...queues].join(', ')} in ${flags.queue}, ${numLines} at once`);
-  await print({ event: 'start', queues: [...queues], maxLines: numLines });
+  const ofLines = lines.pools.flatMap((pool) => pool.queues);
+  warn(`answering lines of ${ofLines.join(', ')} in ${flags.queue}, ${numLines} at once`);
+  await print({ event: 'start', queues: ofLines, maxLines: numLines });
   try {
     await runWorker(store, {
       name: `${hostname()}-${process.pid}`,
       concurrency: pools,
       leaseMs,
       pollMs,
-      handler: figures.counted(batchLineHandler((request) => server.call(request), { prefixGrouping })),
+      handler,
       drain: ending.drain,
       signal: ending.signal,
       onEnd: (_job, outcome) => {

@@ -1,39 +1,57 @@
 /** `winnow embed`: texts to vectors. */
 import type { Command } from 'commander';
 import type { EmbeddingModel, TextEmbedding } from '@winnow/engine';
-import type { CommandContext, CommandHost } from './command-host.js';
-import { UsageError } from '../errors/errors.js';
-import { displayName } from '../models/model-location.js';
-import { npyFile } from '../terminal/npy.js';
-import { readText } from '../terminal/read-text.js';
-import { addGroup, flag } from '../flags/builders.js';
-import { describe } from '../flags/help.js';
-import { addModelOption, addOutputOptions, chooseModel } from '../flags/load.js';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { UsageError } from '../../errors/errors.js';
+import { displayName } from '../../models/model-location.js';
+import { shortestFloat } from '../../terminal/format.js';
+import { npyFile } from '../../terminal/npy.js';
+import { readText } from '../../terminal/read-text.js';
+import { addGroup, flag, numberOption, numberRules } from '../../flags/builders.js';
+import { describe } from '../../flags/help.js';
+import { addModelOption, addOutputOptions, chooseModel } from '../../flags/load.js';
 import {
   addEmbeddingOptions,
   embeddingLoadOptionsOf,
   embedOptionsOf,
   type EmbeddingFlags,
-} from '../flags/embedding.js';
-import { openEmbeddingModel } from '../models/open-embedding-model.js';
-import { writeOutputFile } from '../terminal/write-file.js';
+} from '../../flags/embedding.js';
+import { queueOption } from '../queue/open-queue.js';
+import { embedByQueue } from './queued.js';
+import { openEmbeddingModel } from '../../models/open-embedding-model.js';
+import { writeOutputFile } from '../../terminal/write-file.js';
 
-interface EmbedFlags extends EmbeddingFlags {
+export interface EmbedFlags extends EmbeddingFlags {
   readonly prompt?: readonly string[];
   readonly file?: string;
   readonly npy?: boolean;
+  readonly jsonl?: boolean;
+  readonly rowsPerFile?: number;
+  readonly queue?: string;
+  readonly modelId?: string;
+  readonly cancel?: boolean;
   readonly output?: string;
   readonly normalize: boolean;
 }
+
+const queueFlags: Readonly<Partial<Record<keyof EmbedFlags, string>>> = {
+  jsonl: '--jsonl',
+  rowsPerFile: '--rows-per-file',
+  modelId: '--model-id',
+  cancel: '--cancel',
+};
 
 const examples = `
 Examples:
   $ winnow embed model.gguf -p 'A man is dancing.' 'Somebody dances.'
   $ winnow embed ./bge-small-en-v1.5 --file lines.txt --npy -o vectors.npy
   $ winnow embed model.gguf --file - --json --overflow chunk-average < lines.txt
+  $ winnow embed --file corpus.txt --queue jobs.db --npy -o vectors --rows-per-file 100000
 
 Each line of a file is a text. The output has one line of numbers per text; --json prints one object, --npy writes 32-bit
-floats of shape [texts, dimensions]. Vectors are normalized, so dot products are cosines.
+floats of shape [texts, dimensions]. Vectors are normalized, so dot products are cosines. With --queue, the workers of
+winnow worker --embedding-model embed the texts, in any number of processes: files of any size, and the same command
+continues after a crash. A text that fails has NaN for a vector, and its error is in OUTPUT.errors.jsonl.
 `;
 
 export function registerEmbed(program: Command, host: CommandHost): void {
@@ -49,8 +67,25 @@ export function registerEmbed(program: Command, host: CommandHost): void {
   addOutputOptions(command, 'print one JSON object: embeddings, tokens, ...');
   addGroup(command, {
     heading: 'Output',
-    common: [flag('--npy', 'write a NumPy file'), flag('-o, --output <path>', 'output file (default: stdout)')],
+    common: [
+      flag('--npy', 'write a NumPy file'),
+      flag('--jsonl', 'with --queue: write a line of JSON per text: line, text, embedding'),
+      flag('-o, --output <path>', 'output file (default: stdout)'),
+    ],
     advanced: [flag('--no-normalize', 'do not normalize vectors to length 1')],
+  });
+  addGroup(command, {
+    heading: 'Queue',
+    common: [queueOption('let the workers of a queue embed the texts of --file, and wait for them')],
+    advanced: [
+      flag('--model-id <id>', "id of the workers' model (default: that of workers with one embedding model)"),
+      numberOption(
+        '--rows-per-file <n>',
+        'write files with as many texts each to the folder OUTPUT',
+        numberRules.count,
+      ),
+      flag('--cancel', 'take the texts out of the queue, without results'),
+    ],
   });
   describe(command, 'Embeds texts as vectors.', examples);
   command.action((model: string | undefined, flags: EmbedFlags) =>
@@ -60,6 +95,9 @@ export function registerEmbed(program: Command, host: CommandHost): void {
 
 async function embed(modelName: string | undefined, flags: EmbedFlags, context: CommandContext): Promise<void> {
   const { signal, progress, warn, out } = context;
+  if (flags.queue !== undefined) return embedByQueue(modelName, flags.queue, flags, context);
+  const queued = Object.entries(queueFlags).find(([name]) => flags[name as keyof EmbedFlags] !== undefined);
+  if (queued !== undefined) throw new UsageError(`${queued[1]}: requires --queue`);
   if (flags.json === true && flags.npy === true)
     throw new UsageError('--npy: expected one format, got --json and --npy');
   if (flags.npy === true && flags.output === undefined && out.isTerminal) {
@@ -86,7 +124,7 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
         ]
       : flags.json === true
         ? jsonParts(displayName(modelName, model.name), model, embedded)
-        : embedded.map(({ vector }) => `${Array.from(vector, shortest).join(' ')}\n`);
+        : embedded.map(({ vector }) => `${Array.from(vector, shortestFloat).join(' ')}\n`);
   await writeParts(parts, flags.output, context);
 }
 
@@ -115,7 +153,7 @@ function* jsonParts(name: string, model: EmbeddingModel, embedded: readonly Text
   };
   yield `${JSON.stringify(head).slice(0, -1)},"embeddings":[`;
   for (const [index, { vector }] of embedded.entries()) {
-    yield `${index === 0 ? '' : ',\n'}[${Array.from(vector, shortest).join(',')}]`;
+    yield `${index === 0 ? '' : ',\n'}[${Array.from(vector, shortestFloat).join(',')}]`;
   }
   yield ']}\n';
 }
@@ -130,13 +168,4 @@ async function writeParts(
     return;
   }
   await writeOutputFile(path, parts, signal);
-}
-
-/** The fewest digits that give the same 32-bit float again; 9 always do. */
-function shortest(value: number): string {
-  for (let digits = 6; digits < 9; digits++) {
-    const rounded = Number(value.toPrecision(digits));
-    if (Math.fround(rounded) === value) return `${rounded}`;
-  }
-  return `${Number(value.toPrecision(9))}`;
 }

@@ -5,7 +5,7 @@ import type { Option } from 'commander';
 import { flag } from '../../flags/builders.js';
 import { refuse } from '../../flags/parse-values.js';
 
-const queueForms = 'a path, sqlite:PATH, redis://HOST or rediss://HOST';
+const queueForms = 'a path, sqlite:PATH, redis://HOST, rediss://HOST or postgres://HOST/DATABASE';
 
 export function queueOption(description: string): Option {
   return flag('--queue <url>', `${description}: ${queueForms}`);
@@ -23,6 +23,10 @@ export async function openQueue(url: string): Promise<JobStore> {
   if (scheme === 'redis' || scheme === 'rediss') {
     const { openRedisJobStore } = await import('@winnow/jobs-bullmq');
     return openRedisJobStore(url);
+  }
+  if (scheme === 'postgres' || scheme === 'postgresql') {
+    const { openPostgresJobStore } = await import('@winnow/jobs-bullmq/postgres');
+    return openPostgresJobStore(url);
   }
   if (url === '' || (scheme !== undefined && scheme !== 'sqlite')) throw refuse('--queue', queueForms, url);
   const { openSqliteJobStore } = await import('@winnow/jobs/node');
