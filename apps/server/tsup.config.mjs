@@ -1,3 +1,3 @@
 import { winnowTsup } from '@winnow/test-utils/tsup';
 
-export default winnowTsup(['src/index.ts'], { platform: 'node' });
+export default winnowTsup(['src/index.ts', 'src/router/index.ts'], { platform: 'node' });

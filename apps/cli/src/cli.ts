@@ -13,6 +13,7 @@ import { registerInspect } from './commands/inspect.js';
 import { registerLogits } from './commands/logits.js';
 import { registerModels } from './commands/models.js';
 import { registerRerank } from './commands/rerank.js';
+import { registerRoute } from './commands/route.js';
 import { registerRun } from './commands/run.js';
 import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
@@ -108,6 +109,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerServe(program, host);
   registerBatch(program, host);
   registerWorker(program, host);
+  registerRoute(program, host);
   registerTokenize(program, host);
   registerDetokenize(program, host);
   registerLogits(program, host);

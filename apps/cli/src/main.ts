@@ -48,6 +48,7 @@ process.exitCode = await main(process.argv.slice(2), {
   env: process.env,
   engine: () => import('@winnow/engine'),
   server: () => import('@winnow/server'),
+  router: () => import('@winnow/server/router'),
   download,
   hubCache: () => import('@winnow/hub/node'),
   onInterrupt: (listener) => {

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { main } from '../src/cli.js';
-import type { CliIo, Download, EngineApi, HubCacheApi, ServerApi } from '../src/terminal/io.js';
+import type { CliIo, Download, EngineApi, HubCacheApi, RouterApi, ServerApi } from '../src/terminal/io.js';
 
 export interface CliRun {
   readonly code: number;
@@ -17,6 +17,7 @@ export interface CliSetup {
   readonly download?: Download;
   readonly hubCache?: HubCacheApi;
   readonly server?: ServerApi;
+  readonly router?: RouterApi;
   readonly isStderrTerminal?: boolean;
   readonly isStdoutTerminal?: boolean;
   /** Width of the terminal. */
@@ -63,6 +64,8 @@ export class TestHost {
       },
       server: () =>
         setup.server ? Promise.resolve(setup.server) : Promise.reject(new Error('no server in this test')),
+      router: () =>
+        setup.router ? Promise.resolve(setup.router) : Promise.reject(new Error('no router in this test')),
       onTerminate: (listener) => {
         this.#terminateListeners.add(listener);
         return () => this.#terminateListeners.delete(listener);

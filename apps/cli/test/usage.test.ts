@@ -4,7 +4,7 @@ import { createFakeEngine } from './fake-engine.js';
 import { runCli } from './run-cli.js';
 
 const fake = createFakeEngine();
-const commands = ['run', 'chat', 'serve', 'tokenize', 'detokenize', 'logits', 'inspect'];
+const commands = ['run', 'chat', 'serve', 'route', 'tokenize', 'detokenize', 'logits', 'inspect'];
 
 describe('help and version', () => {
   test('--version', async () => {

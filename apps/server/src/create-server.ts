@@ -1,15 +1,12 @@
 /** The server: routes over models, limits, and graceful shutdown. */
-import cors from '@fastify/cors';
 import swagger from '@fastify/swagger';
-import Fastify, { type ConnectionError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { randomUUID } from 'node:crypto';
-import { STATUS_CODES } from 'node:http';
-import type { Socket } from 'node:net';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { isLoopback, keyHash, requireApiKey, requireLoopbackName } from './http/access.js';
-import { ApiError, ClientClosedError, shuttingDown } from './http/api-error.js';
+import { shuttingDown } from './http/api-error.js';
 import { Connections } from './http/connections.js';
-import { frameworkApiError } from './http/error-mapping.js';
+import { registerCors } from './http/cors.js';
+import { createApp, type App } from './http/create-app.js';
 import { checkCount, ModelRegistry } from './models/model-registry.js';
 import { loadApiError } from './models/pool/load-errors.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
@@ -21,13 +18,14 @@ import {
   type ServerLimits,
   type ServerOptions,
 } from './options.js';
-import { openAiProtocol, registerProtocol, setErrorBody, type Protocol } from './http/protocol.js';
+import { openAiProtocol, registerProtocol, setErrorBody } from './http/protocol.js';
 import { InternalCalls, type InternalRequest, type InternalResponse } from './http/internal-calls.js';
 import { RateLimiter } from './http/rate-limits.js';
 import { addJsonParser } from './http/request-body.js';
+import { refuseUnknownUrls } from './protocols/protocol-of.js';
 import { anthropicProtocol } from './protocols/anthropic/errors.js';
 import { registerAnthropicRoutes } from './protocols/anthropic/routes.js';
-import { ollamaProtocol } from './protocols/ollama/response.js';
+import { ollamaProtocol } from './protocols/ollama/errors.js';
 import { registerOllamaRoutes } from './protocols/ollama/routes.js';
 import { registerResponseRoutes, responsesProtocol } from './protocols/responses/routes.js';
 import { BatchService } from './batches/batch-service.js';
@@ -41,6 +39,7 @@ import { readPage, registerPageRoutes } from './routes/page.js';
 import { registerStatusRoutes } from './routes/status.js';
 import { registerTokenRoutes } from './routes/tokens.js';
 import type { ServerContext } from './requests/server-context.js';
+import { addRequestHooks } from './metrics/request-hooks.js';
 import { ServerMetrics } from './metrics/server-metrics.js';
 import { recordLoadSpan, startRequestSpan } from './metrics/spans.js';
 
@@ -82,13 +81,6 @@ const defaultPort = 8080;
 const defaultGraceMs = 30_000;
 /** OpenAI's limit of files for batches. */
 const defaultFileBytes = 200 * 2 ** 20;
-/** Timeout for receiving a request; otherwise slow clients would occupy connections. */
-const receiveTimeoutMs = 60_000;
-/** Its headers must arrive within this time. */
-const headersTimeoutMs = 10_000;
-/** Interval at which Node checks for late requests. */
-const lateCheckMs = 5_000;
-
 /**
  * The server does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
@@ -145,7 +137,7 @@ class ModelListener {
 }
 
 class HttpServer implements WinnowServer {
-  readonly #app: ReturnType<typeof createApp>;
+  readonly #app: App;
   readonly #context: ServerContext;
   readonly #limiter: RateLimiter;
   readonly #connections: Connections;
@@ -189,6 +181,9 @@ class HttpServer implements WinnowServer {
       reportError: listener.reportError,
     };
     this.#app = createApp(limits);
+    // A page of another site can send text without a preflight, but not JSON.
+    this.#app.removeContentTypeParser('text/plain');
+    addJsonParser(this.#app);
     this.#connections = new Connections(this.#app.server, limits.maxConnections);
   }
 
@@ -279,69 +274,12 @@ class HttpServer implements WinnowServer {
   }
 }
 
-function createApp(limits: Required<ServerLimits>) {
-  const app = Fastify({
-    bodyLimit: limits.maxBodyBytes,
-    requestTimeout: receiveTimeoutMs,
-    http: { headersTimeout: headersTimeoutMs, connectionsCheckingInterval: lateCheckMs },
-    return503OnClosing: false, // our own error has the standard format
-    routerOptions: { maxParamLength: 500 }, // model ids may contain slashes
-    clientErrorHandler: refuseConnection,
-    frameworkErrors: (error, _request, reply) => {
-      const { status = 400, message } = frameworkApiError(error) ?? {};
-      const body = new ApiError({ status, message: message ?? 'Bad request' });
-      void (reply as FastifyReply).status(status).send(body.toJSON());
-    },
-    genReqId: () => randomUUID().replaceAll('-', ''),
-    // Bodies are rejected, never coerced.
-    ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allowUnionTypes: true } },
-  });
-  // Response schemas are only for the OpenAPI document; tests check responses against them.
-  app.setSerializerCompiler(() => (data) => JSON.stringify(data));
-  // A page of another site can send text without a preflight, but not JSON.
-  app.removeContentTypeParser('text/plain');
-  addJsonParser(app);
-  return app;
-}
-
-async function registerDocument(app: ReturnType<typeof createApp>): Promise<void> {
+async function registerDocument(app: App): Promise<void> {
   await app.register(swagger, {
     openapi: openApiInfo,
     refResolver: { buildLocalReference: (json, _base, _fragment, index) => String(json['$id'] ?? `def-${index}`) },
   });
   for (const schema of sharedSchemas) app.addSchema(schema);
-}
-
-const rateHeaders = ['Requests', 'Tokens'].flatMap((unit) => [
-  `X-RateLimit-Limit-${unit}`,
-  `X-RateLimit-Remaining-${unit}`,
-]);
-
-async function registerCors(app: ReturnType<typeof createApp>, origins: readonly string[]): Promise<void> {
-  await app.register(cors, {
-    origin: origins.includes('*') ? '*' : [...origins],
-    // without a list the headers of the request are allowed: clients send headers of their own, such as X-Stainless-*
-    exposedHeaders: ['Retry-After', 'X-Request-Id', ...rateHeaders],
-    methods: ['GET', 'POST', 'DELETE'],
-    maxAge: 600,
-  });
-}
-
-/** Handles invalid HTTP, slow headers and headers that are too large. */
-function refuseConnection(error: ConnectionError, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || socket.destroyed) return;
-  const statuses: Readonly<Record<string, number>> = { ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_HEADER_OVERFLOW: 431 };
-  const status = statuses[error.code] ?? 400;
-  const message = status === 400 ? 'The request is not valid HTTP' : (STATUS_CODES[status] ?? '');
-  const body = JSON.stringify(new ApiError({ status, message, code: 'invalid_request' }));
-  const head = [
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
-    'content-type: application/json; charset=utf-8',
-    `content-length: ${Buffer.byteLength(body)}`,
-    'connection: close',
-  ];
-  // the client may never close its side, so the socket is not left half open
-  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroySoon());
 }
 
 function limitFrom(options: ServerLimits, limits: Record<keyof ServerLimits, number>, name: keyof ServerLimits): void {
@@ -359,38 +297,15 @@ function checkRate(argument: string, rate: number | undefined): void {
   throw new ArgumentError({ argument, expected: 'an integer from 1', actual: String(rate) });
 }
 
-function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: ServerOptions): void {
-  const { metrics, isClosing, reportError } = context;
-
-  app.addHook('onRequest', async (request, reply) => {
-    const begin = performance.now(); // Fastify measures only for its own log
-    void reply.header('x-request-id', request.id);
-    startRequestSpan(request, reply);
-    reply.raw.once('close', () => record(request, reply, performance.now() - begin)); // also when the client has disconnected
-    if (!isClosing()) return;
-    void reply.header('connection', 'close');
-    if (request.routeOptions.url !== '/health') throw shuttingDown(1);
-  });
-
-  function record(
-    { method, url, routeOptions, id }: FastifyRequest,
-    { raw, statusCode }: FastifyReply,
-    durationMs: number,
-  ): void {
-    const route = routeOptions.url ?? 'unknown'; // unknown paths must not become labels
-    const status = raw.writableFinished ? statusCode : new ClientClosedError().status;
-    metrics.requests.add(1, { route, status });
-    metrics.durations.observe(durationMs / 1000, { route });
-    const [path = url] = url.split('?', 1);
-    onRequest?.({ requestId: id, method, path, status, durationMs, endedAt: new Date().toISOString() });
-  }
-
+function addHooks(
+  app: FastifyInstance,
+  { metrics, isClosing, reportError }: ServerContext,
+  { onRequest }: ServerOptions,
+): void {
+  const { requests, durations } = metrics;
+  addRequestHooks(app, { requests, durations, isClosing, onRequest, onStart: startRequestSpan });
   setErrorBody(app, openAiProtocol.errorBody, reportError);
-  app.setNotFoundHandler(({ method, url }, reply) => {
-    const [path = url] = url.split('?', 1);
-    const error = new ApiError({ status: 404, message: `Unknown request URL: ${method} ${path}`, code: 'unknown_url' });
-    return reply.status(error.status).send(protocolOf(path).errorBody(error));
-  });
+  refuseUnknownUrls(app);
 }
 
 function registerRoutes(app: FastifyInstance, context: ServerContext): void {
@@ -405,10 +320,4 @@ function registerRoutes(app: FastifyInstance, context: ServerContext): void {
   registerProtocol(app, responsesProtocol, reportError, (scope) => registerResponseRoutes(scope, context));
   registerProtocol(app, anthropicProtocol, reportError, (scope) => registerAnthropicRoutes(scope, context));
   registerProtocol(app, ollamaProtocol, reportError, (scope) => registerOllamaRoutes(scope, context));
-}
-
-/** By the path, also of routes that do not exist. */
-function protocolOf(path: string): Protocol {
-  if (path.startsWith('/api/')) return ollamaProtocol;
-  return path.startsWith('/v1/messages') ? anthropicProtocol : openAiProtocol;
 }

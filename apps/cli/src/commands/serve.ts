@@ -15,7 +15,7 @@ import { totalmem } from 'node:os';
 import type { OnDemandOptions, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { executionOptionsOf } from '../flags/engine-options.js';
-import { exitCodes, UsageError } from '../errors/errors.js';
+import { UsageError } from '../errors/errors.js';
 import { displayName } from '../models/model-location.js';
 import { isEncoderError, openDraftedModel } from '../models/open-model.js';
 import { suggest } from '../errors/suggestion.js';
@@ -32,6 +32,7 @@ import {
 } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, addSpeculativeOption, type LoadFlags } from '../flags/load.js';
+import { addressOptions } from '../flags/address.js';
 import { addSharedCacheOptions } from '../flags/shared-cache.js';
 import { poolingOption } from '../flags/embedding.js';
 import { refuse } from '../flags/parse-values.js';
@@ -41,6 +42,7 @@ import { openEmbeddingModel, openReranker } from '../models/open-embedding-model
 import { blobForms, openBlobs } from './blobs.js';
 import { addServeBatchOptions, openBatches, type ServeBatchFlags } from './serve-batches.js';
 import { errorLog, modelLog, requestLog } from './serve-log.js';
+import { stopSignal } from './stop-signal.js';
 
 interface ServeFlags extends LoadFlags, ServeBatchFlags {
   readonly host: string;
@@ -95,12 +97,6 @@ model share one KV cache (--kv-capacity). After Ctrl-C or SIGTERM, running reque
 `;
 
 const { count, fromZero, positive } = numberRules;
-const port = {
-  integer: true,
-  expected: 'a port from 0 to 65535',
-  isValid: (value: number) => value >= 0 && value < 65536,
-};
-
 function maxSessionsOption(): Option {
   return numberOption('--max-sessions <n>', 'maximum number of concurrent requests per model', count);
 }
@@ -109,8 +105,7 @@ function addServerOptions(command: Command): void {
   addGroup(command, {
     heading: 'Server',
     common: [
-      numberOption('--port <n>', 'port to listen on; 0 selects a free port', port).default(8080),
-      flag('--host <address>', 'address to listen on; 0.0.0.0: all interfaces').default('127.0.0.1', '127.0.0.1'),
+      ...addressOptions(),
       listOption('--api-key <key>', 'require this key; may be repeated (default: WINNOW_API_KEY, if set)'),
       listOption('--cors-origin <origin>', 'allow pages of this origin, * for all; may be repeated'),
       flag('--no-page', 'no page for browsers at /'),
@@ -400,18 +395,4 @@ async function openGenerativeModel(
     if (name === undefined || !isEncoderError(error)) throw error;
     throw suggest(error, { argument: name, instead: ['--embedding-model', name] });
   }
-}
-
-/** Resolves with the first Ctrl-C or SIGTERM; the next one exits the process. */
-function stopSignal({ io }: CommandContext): Promise<void> {
-  return new Promise((resolve) => {
-    let isStopping = false;
-    const stop = (): void => {
-      if (isStopping) io.exitNow(exitCodes.interrupted);
-      isStopping = true;
-      resolve();
-    };
-    io.onInterrupt(stop);
-    io.onTerminate(stop);
-  });
 }

@@ -4,6 +4,7 @@ import type * as engine from '@winnow/engine';
 import type { ModelLocation } from '@winnow/engine';
 import type * as hub from '@winnow/hub/node';
 import type { ServerOptions, WinnowServer } from '@winnow/server';
+import type { RouterOptions, WinnowRouter } from '@winnow/server/router';
 import type { Peaks } from './profile-table.js';
 
 /** The parts of `@winnow/engine` that the commands use. */
@@ -21,6 +22,11 @@ export type EngineApi = Pick<
 /** The parts of `@winnow/server` that the commands use. */
 export interface ServerApi {
   createServer(options: ServerOptions): Promise<Omit<WinnowServer, 'call'>>;
+}
+
+/** The part of `@winnow/server` without models. */
+export interface RouterApi {
+  createRouter(options: RouterOptions): Promise<WinnowRouter>;
 }
 
 /** The parts of `@winnow/hub` that look after downloaded models. */
@@ -59,6 +65,8 @@ export interface CliIo {
   readonly engine: () => Promise<EngineApi>;
   /** The same for `winnow serve`. */
   readonly server: () => Promise<ServerApi>;
+  /** The same for `winnow route`. */
+  readonly router: () => Promise<RouterApi>;
   readonly download: Download;
   /** Loads the hub lazily. */
   readonly hubCache: () => Promise<HubCacheApi>;

@@ -13,6 +13,9 @@ export interface StreamFormat {
   readonly lastEvent: (error: ApiError) => string;
 }
 
+/** Whole events or lines, as text or as UTF-8. */
+export type StreamPart = string | Uint8Array;
+
 export interface EventStreamOptions {
   /** Idle time after which `keepAlive` is sent. */
   readonly keepAliveMs: number;
@@ -66,7 +69,7 @@ const quiet = Symbol('quiet');
  * @throws whatever the generator throws before its first event
  */
 export async function openEventStream(
-  parts: AsyncGenerator<string, void, void>,
+  parts: AsyncGenerator<StreamPart, void, void>,
   options: EventStreamOptions,
 ): Promise<Readable> {
   const first = parts.next();
@@ -87,16 +90,16 @@ async function raceQuiet<T>(promise: Promise<T>, ms: number): Promise<T | typeof
 }
 
 class EventStream extends Readable {
-  readonly #parts: AsyncGenerator<string, void, void>;
+  readonly #parts: AsyncGenerator<StreamPart, void, void>;
   readonly #options: EventStreamOptions;
-  #next: Promise<IteratorResult<string, void>> | undefined;
+  #next: Promise<IteratorResult<StreamPart, void>> | undefined;
   #owesKeepAlive: boolean;
   #isPumping = false;
   #stallTimer: NodeJS.Timeout | undefined;
 
   constructor(
-    parts: AsyncGenerator<string, void, void>,
-    first: Promise<IteratorResult<string, void>>,
+    parts: AsyncGenerator<StreamPart, void, void>,
+    first: Promise<IteratorResult<StreamPart, void>>,
     owesKeepAlive: boolean,
     options: EventStreamOptions,
   ) {
@@ -145,7 +148,7 @@ class EventStream extends Readable {
   }
 
   /** The next event, a keep-alive when it takes long, or undefined after the end was sent. */
-  async #nextPart(): Promise<string | undefined> {
+  async #nextPart(): Promise<StreamPart | undefined> {
     if (this.#owesKeepAlive) {
       this.#owesKeepAlive = false;
       return this.#options.keepAlive;

@@ -3,11 +3,10 @@ import { formatPrometheusModels, type LabeledMetrics, type ModelMetrics } from '
 import type { ModelEvent } from '../catalog.js';
 import type { ModelEntry } from '../models/model-entry.js';
 import type { ModelRegistry } from '../models/model-registry.js';
+import { durationBounds } from './duration-bounds.js';
+import { processMetrics } from './process-metrics.js';
 import { loadMetrics, queueMetrics, type ReadQueues } from './queue-metrics.js';
 import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
-
-/** Seconds: from one cached token to a long document on a small computer. */
-const durationBounds = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300];
 
 export class ServerMetrics {
   readonly requests = new Counter('winnow_http_requests_total', 'Completed requests by route and status.');
@@ -203,13 +202,6 @@ function poolMetrics({ pool }: ModelRegistry): Metric[] {
     gauge('winnow_models_loaded', 'Models that were loaded on demand.', () => [[{}, pool.loaded().length]]),
     gauge('winnow_models_memory_bytes', 'Planned memory of these models.', () => [[{}, pool.usedBytes]]),
     gauge('winnow_models_memory_limit_bytes', 'Maximum memory of these models.', () => [[{}, pool.memoryBytes]]),
-  ];
-}
-
-function processMetrics(): Metric[] {
-  return [
-    gauge('process_resident_memory_bytes', 'Resident memory of the process.', () => [[{}, process.memoryUsage.rss()]]),
-    gauge('process_heap_bytes', 'JavaScript heap in use.', () => [[{}, process.memoryUsage().heapUsed]]),
   ];
 }
 

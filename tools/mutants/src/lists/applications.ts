@@ -51,6 +51,42 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/access.test.ts'],
   },
   {
+    file: 'apps/server/src/router/choose-upstream.ts',
+    find: '.find(({ load }) => load < bound)',
+    replace: '.find(() => true)',
+    tests: ['src/router/choose-upstream.test.ts'],
+  },
+  {
+    file: 'apps/server/src/router/choose-upstream.ts',
+    find: 'owner.load < Math.max(bound, owner.numSlots)',
+    replace: 'owner.load < bound',
+    tests: ['src/router/choose-upstream.test.ts'],
+  },
+  {
+    file: 'apps/server/src/router/prefix-table.ts',
+    find: 'Math.max(charactersPerHash, key.length - 3 * charactersPerHash)',
+    replace: 'key.length',
+    tests: ['src/router/choose-upstream.test.ts'],
+  },
+  {
+    file: 'apps/server/src/router/delivery.ts',
+    find: 'hasBegun = true;',
+    replace: '',
+    tests: ['test/router/router.test.ts'],
+  },
+  {
+    file: 'apps/server/src/router/whole-events.ts',
+    find: 'if (end > 0) yield bytes.subarray(0, end);',
+    replace: 'if (end > 0) yield bytes;',
+    tests: ['test/router/router.test.ts'],
+  },
+  {
+    file: 'apps/server/src/router/stream-formats.ts',
+    find: '?? -1) + 1 }',
+    replace: '?? -1) }',
+    tests: ['test/router/router.test.ts'],
+  },
+  {
     file: 'apps/server/src/models/pool/resident.ts',
     find: 'return slots.numRunning === 0 && slots.numQueued === 0;',
     replace: 'return true;',

@@ -207,7 +207,7 @@ export const untrustedInputMutants: readonly Mutant[] = [
     only: 'idle connections',
   },
   {
-    file: 'apps/server/src/create-server.ts',
+    file: 'apps/server/src/http/create-app.ts',
     find: ', () => socket.destroySoon());',
     replace: ');',
     tests: ['test/errors.test.ts'],

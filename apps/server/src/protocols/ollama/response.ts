@@ -1,30 +1,14 @@
 /** Converts answers to Ollama's: one object, or one line of JSON per part. */
 import type { ChatPart, GenerationResult } from '@winnow/engine';
-import type { StreamFormat } from '../../http/event-stream.js';
-import type { Protocol } from '../../http/protocol.js';
-import type { ApiError } from '../../http/api-error.js';
 import type { GenerativeModel } from '../../options.js';
 import { parsedCall, type PreparedChat } from '../../requests/prepared-chat.js';
 import { chatAnswer, chatSteps, isCutOff, textOfParts } from '../../requests/answer-steps.js';
 import type { GenerationJob } from '../../requests/generation-job.js';
+import { lineOf } from './errors.js';
 import type { OllamaAnswer, OllamaResponseMessage } from './schemas.js';
 
 /** Where an answer's text goes: into a message, or beside it. */
 export type Shape = 'chat' | 'generate';
-
-const errorBody = ({ message }: ApiError): object => ({ error: message });
-
-export const ollamaProtocol: Protocol = { errorBody, neutral: {} };
-
-export const ollamaStream: StreamFormat = {
-  contentType: 'application/x-ndjson',
-  keepAlive: ' ', // white space before the next line
-  lastEvent: (error) => lineOf(errorBody(error)),
-};
-
-function lineOf(value: object): string {
-  return `${JSON.stringify(value)}\n`;
-}
 
 interface Content {
   readonly text?: string;

@@ -15,7 +15,8 @@ import type { ServerContext } from '../../requests/server-context.js';
 import { keepMsOf } from './keep-alive.js';
 import { listedModels, runningModels, shownModel } from './models.js';
 import { chatCallOf, generateCallOf, generateOptionsOf, schemaOf, textTurn } from './request.js';
-import { answerLines, answerOf, nanoseconds, ollamaStream, wholeAnswer, type Shape } from './response.js';
+import { ollamaStream } from './errors.js';
+import { answerLines, answerOf, nanoseconds, wholeAnswer, type Shape } from './response.js';
 import type { OllamaChatRequest, OllamaEmbedRequest, OllamaGenerateRequest, OllamaShowRequest } from './schemas.js';
 
 /** The version of Ollama's API that these routes follow; clients compare it with what they need. */

@@ -5,6 +5,7 @@ import type { GenerativeModel } from '../../options.js';
 import type { PreparedChat } from '../../requests/prepared-chat.js';
 import { chatSteps, isCutOff } from '../../requests/answer-steps.js';
 import type { GenerationJob } from '../../requests/generation-job.js';
+import { errorEvent } from './errors.js';
 import { OutputWriter, type OutputEvent } from './output.js';
 import type { ResponseObject, ResponseRequest, ResponseStreamEvent } from './schemas.js';
 
@@ -27,7 +28,7 @@ export class ResponseRun {
   get format(): StreamFormat {
     return {
       ...openAiStream,
-      lastEvent: ({ code = null, message, param = null }) => this.#eventOf({ type: 'error', code, message, param }),
+      lastEvent: (error) => this.#eventOf(errorEvent(error)),
     };
   }
 

@@ -1,0 +1,22 @@
+import { ApiError } from '../http/api-error.js';
+
+/** The last error of a server is a cause, and no text for clients. */
+export function noUpstream(what: string, cause?: unknown): ApiError {
+  const fields = {
+    status: 503,
+    message: `No server is available for ${what}`,
+    code: 'no_upstream',
+    retryAfterSeconds: 1,
+  };
+  return new ApiError(fields, { cause });
+}
+
+export function upstreamLost(cause: unknown): ApiError {
+  const message = 'The connection to the server of this answer was lost; the answer is incomplete';
+  return new ApiError({ status: 502, message, code: 'upstream_lost' }, { cause });
+}
+
+export function noBatches(): ApiError {
+  const message = 'This router has no server for files and batches: start it with one, or ask that server itself';
+  return new ApiError({ status: 501, message, code: 'no_batch_upstream' });
+}

@@ -1,0 +1,56 @@
+/** Passes the answer of a server on: streams event by event, other answers as they come. */
+import type { FastifyReply } from 'fastify';
+import type { Readable } from 'node:stream';
+import { ApiError, internalError } from '../http/api-error.js';
+import { openEventStream, streamHeaders } from '../http/event-stream.js';
+import { forwardedHeaders, type RoutedCall } from './call.js';
+import { Delivery, type Answer, type DeliveryHost } from './delivery.js';
+import type { RouterLimits } from './options.js';
+import type { RouterMetrics } from './router-metrics.js';
+import { streamEndOf, type ApiName } from './stream-formats.js';
+
+export interface RelayContext {
+  readonly limits: RouterLimits;
+  readonly metrics: RouterMetrics;
+  readonly reportError: (error: unknown) => void;
+}
+
+/** @throws {ApiError} 502 or 503 when no server answers, before anything was sent */
+export async function relay(
+  context: RelayContext,
+  call: RoutedCall,
+  host: DeliveryHost,
+  api: ApiName,
+  reply: FastifyReply,
+  signal: AbortSignal,
+): Promise<unknown> {
+  const begin = performance.now();
+  const delivery = new Delivery(call, host, signal);
+  const answer = await delivery.open();
+  void reply.status(answer.response.statusCode ?? 502).headers(forwardedHeaders(answer.response.headers));
+  if (answer.syntax === undefined) return wholeBody(answer, reply);
+  const end = streamEndOf(api);
+  const { keepAlive, lastEvent } = end.format;
+  const { limits, metrics, reportError } = context;
+  const stream = await openEventStream(delivery.events(answer, end), {
+    ...limits,
+    keepAlive,
+    onBlocked: () => {},
+    lastEvent: (error) => {
+      if (!(error instanceof ApiError)) reportError(error);
+      return lastEvent(error instanceof ApiError ? error : internalError(error));
+    },
+  });
+  metrics.firstEvents.observe((performance.now() - begin) / 1000, { api });
+  const { 'cache-control': caching, 'x-accel-buffering': buffering } = streamHeaders(end.format);
+  return reply.headers({ 'cache-control': caching, 'x-accel-buffering': buffering }).send(stream);
+}
+
+/** When the server is lost, the connection of the client ends before the announced length. */
+function wholeBody({ response, bytes, hasMore }: Answer, reply: FastifyReply): Buffer | Readable {
+  if (!hasMore) return Buffer.concat(bytes);
+  const { 'content-length': length } = response.headers;
+  if (length !== undefined) void reply.header('content-length', length);
+  for (const chunk of bytes.toReversed()) response.unshift(chunk);
+  return response;
+}
