@@ -27,8 +27,7 @@ export async function relay(
   const begin = performance.now();
   const delivery = new Delivery(call, host, signal);
   const answer = await delivery.open();
-  void reply.status(answer.response.statusCode ?? 502).headers(forwardedHeaders(answer.response.headers));
-  if (answer.syntax === undefined) return wholeBody(answer, reply);
+  if (answer.syntax === undefined) return wholeBody(answer, withHead(reply, answer));
   const end = streamEndOf(api);
   const { keepAlive, lastEvent } = end.format;
   const { limits, metrics, reportError } = context;
@@ -43,7 +42,14 @@ export async function relay(
   });
   metrics.firstEvents.observe((performance.now() - begin) / 1000, { api });
   const { 'cache-control': caching, 'x-accel-buffering': buffering } = streamHeaders(end.format);
-  return reply.headers({ 'cache-control': caching, 'x-accel-buffering': buffering }).send(stream);
+  if (signal.aborted) stream.destroy();
+  signal.throwIfAborted();
+  return withHead(reply, answer).headers({ 'cache-control': caching, 'x-accel-buffering': buffering }).send(stream);
+}
+
+/** Only when there is something to send: errors have a head of their own. */
+function withHead(reply: FastifyReply, { response }: Answer): FastifyReply {
+  return reply.status(response.statusCode ?? 502).headers(forwardedHeaders(response.headers));
 }
 
 /** When the server is lost, the connection of the client ends before the announced length. */

@@ -155,6 +155,14 @@ describe('a server that cannot be reached', () => {
   });
 });
 
+test('a server that is lost before its first event, with no other, is an error response', async () => {
+  const url = await route([network.url]);
+  network.cutAfterBytes = 0;
+  const response = await postJson(`${url}/v1/chat/completions`, { ...chat, stream: true });
+  expect([response.status, response.headers.get('content-type')]).toEqual([503, 'application/json; charset=utf-8']);
+  expect(await response.json()).toMatchObject({ error: { code: 'no_upstream' } });
+});
+
 describe('the choice of a server', () => {
   test('each turn of a conversation goes to the server of the turns before', async () => {
     const url = await route([first.url, second.url]);
