@@ -24,8 +24,8 @@ async function quantizedFile(path: string, dtype: DType): Promise<Uint8Array> {
       const data = new Uint8Array(tensor.sizeBytes);
       await tensor.read(data);
       const { name, shape } = tensor;
-      const isFloat = name.endsWith('.bias');
-      const type = quantizedDType({ name, shape, dtype: tensor.dtype, isFloat }, { dtype, isTied }).dtype;
+      const bias = name.endsWith('.bias') ? { isFloat: true as const } : {};
+      const type = quantizedDType({ name, shape, dtype: tensor.dtype, ...bias }, { dtype, isTied }).dtype;
       const values = new Float32Array(numElements(shape));
       decode(tensor.dtype, data, values);
       const encoded = new Uint8Array(sizeOf(type, values.length));
