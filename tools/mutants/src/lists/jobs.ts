@@ -124,8 +124,8 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/jobs/src/blobs/folder-blobs.node.ts',
-    find: 'sha256 = checksum.end(path, options.sha256);',
-    replace: 'sha256 = checksum.end(path, undefined);',
+    find: 'const actual = checksum.end(path, sha256);',
+    replace: 'const actual = checksum.end(path, undefined);',
     tests: ['test/blobs.test.ts'],
   },
   {

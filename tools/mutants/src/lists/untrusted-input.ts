@@ -167,9 +167,9 @@ export const untrustedInputMutants: readonly Mutant[] = [
     only: 'cached prefixes',
   },
   {
-    file: 'packages/engine/src/sessions/session.ts',
-    find: 'await runSliced(this.#owner.encodePromptSliced(prompt), signal);',
-    replace: 'this.#owner.encodePrompt(prompt);',
+    file: 'packages/engine/src/sessions/model.ts',
+    find: 'await runSliced(encodePromptSliced(text, tokenizer, chatTemplate, config.vocabSize, isImage), signal);',
+    replace: 'encodePrompt(text, tokenizer, chatTemplate, config.vocabSize);',
     tests: ['test/sessions/session.test.ts'],
     only: 'a text of 1 MiB',
   },
