@@ -155,7 +155,7 @@ const refused: readonly (readonly [name: string, body: object, status: number, t
   ['no messages', { model: demoId, max_tokens: 1 }, 400, 'messages'],
   ['no limit', { model: demoId, messages: [question] }, 400, 'max_tokens'],
   ['a field of another API', { ...greedy, n: 1 }, 400, 'n'],
-  ['an image', of('user', [image]), 400, "'image'"],
+  ['an image by its address', of('user', [image]), 400, "must be 'base64'"],
   ['a result of no call', of('user', [unknownResult]), 400, 'tool_use_id'],
   ['an answer already begun', of('assistant', 'It'), 400, 'last message'],
   ['a tool of the server', { ...greedy, tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, 400, 'web_'],

@@ -90,10 +90,10 @@ test.each<[string, unknown, number, string | null]>([
   ['a message without content', { ...chat, messages: [{ role: 'user' }] }, 400, 'messages[0].content'],
   ['content of numbers', { ...chat, messages: [{ role: 'user', content: 7 }] }, 400, 'messages[0].content'],
   [
-    'a picture',
+    'a picture without pixels',
     { ...chat, messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'data:,' } }] }] },
     400,
-    'messages[0].content[0]',
+    'messages[0].content[0].image_url.url',
   ],
   ['a number as text', { ...chat, temperature: '1' }, 400, 'temperature'],
   ['a temperature too high', { ...chat, temperature: 3 }, 400, 'temperature'],
