@@ -166,7 +166,7 @@ async function loadWeights(
   });
   const encoder = described.processor && imageEncoder(described, resources, deviceRecovery, engineHost);
   const exclusive = <T>(task: () => Promise<T>): Promise<T> => runtime.scheduler.exclusive(task);
-  const tokenText = described.tokenizer.tokenText(tokenId ?? 0);
+  const tokenText = tokenId === undefined ? '' : described.tokenizer.tokenText(tokenId);
   const images =
     encoder &&
     rows &&
