@@ -7,7 +7,7 @@ const needs = {
   encoderDecoder: 'an encoder and cross-attention',
   encoderPositions: 'the positions and tokens of this encoder',
   relativeBias: 'biases of the attention scores by relative position',
-  image: 'an image encoder; only text models are read',
+  image: 'an image encoder that is not read yet',
   chunked: 'chunked attention and queries scaled by position',
   scaledQueries: 'queries scaled by position',
   perLayer: 'per-layer embeddings and key-value sharing between layers',
@@ -27,11 +27,8 @@ export interface UnsupportedFamily {
 }
 
 const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest: string])[] = [
-  [
-    'minicpm3 kimi glm-dsa glm_moe_dsa glm4_moe_lite mistral4 deepseek_v32 deepseek_v4 deepseek_vl deepseek_ocr',
-    'own',
-    'deepseek2',
-  ],
+  ['minicpm3 kimi glm-dsa glm_moe_dsa glm4_moe_lite mistral4 deepseek_v32 deepseek_v4', 'own', 'deepseek2'],
+  ['deepseek_vl deepseek_ocr', 'image', 'deepseek2'],
   [
     'mamba falcon-h1 falcon_h1 falcon_mamba jamba bamba zamba granitehybrid granitemoehybrid nemotron_h plamo2',
     'stateSpace',

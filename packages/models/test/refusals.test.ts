@@ -52,6 +52,7 @@ test.each([
   ['gemma2', { query_pre_attn_scalar: 0 }, /query_pre_attn_scalar: expected a positive number, got 0/],
   ['gemma2', { attn_logit_softcapping: -1 }, /attn_logit_softcapping: expected a positive number or none, got -1/],
   ['gemma3_text', { attn_logit_softcapping: 50 }, /attn_logit_softcapping: expected 0, got 50/],
+  ['gemma3', { use_bidirectional_attention: true }, /use_bidirectional_attention: expected false, got true/],
   ['gemma3_text', { sliding_window_pattern: 0 }, /sliding_window_pattern: expected a positive integer/],
   ['deepseek_v2', { topk_method: 'group_limited_greedy' }, /topk_method: expected greedy or noaux_tc, got/],
   ['deepseek_v3', { ...latents, n_group: 2 }, /n_group: expected 0 or 1, got 2/],
@@ -93,6 +94,7 @@ test.each([
   ['qwen3', { 'rope.scaling.attn_factor': 2 }, /qwen3\.rope\.scaling\.attn_factor: expected 1 for type linear, got 2/],
   ['phi2', { 'attention.clamp_kqv': 8 }, /phi2\.attention\.clamp_kqv: expected 0, got 8/],
   ['gemma', { attn_logit_softcapping: 50 }, /gemma\.attn_logit_softcapping: expected 0, got 50/],
+  ['gemma3', { 'attention.causal': false }, /gemma3\.attention\.causal: expected true, got false/],
   ['gemma3', { attn_logit_softcapping: 50 }, /gemma3\.attn_logit_softcapping: expected 0, got 50/],
   [
     'gemma3',

@@ -43,6 +43,7 @@ export const deepseek2: Architecture = {
     'Norms of latents have an epsilon of 1e-6, as in Transformers; llama.cpp uses that of the other norms.',
     'Older GGUF files with `attn_kv_b` must have it unquantized.',
     'Multi-token prediction layers are ignored.',
+    'Kimi K2 only as a GGUF file.',
   ],
   ggufNames: [architecture],
   hubNames: ['deepseek_v3', 'deepseek_v2'],

@@ -9,7 +9,7 @@ import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
 import { embedTokens, ropeFrequenciesName } from '../program/decoder-program.js';
 import { headNormTensors, isDerivedTensor, settingBias } from '../program/tensors.js';
-import { capOf } from '../settings/config-checks.js';
+import { capOf, refuseSettings } from '../settings/config-checks.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
 import { hasRopeByLayerType, ropeFromHub } from '../settings/rope-settings.js';
@@ -57,6 +57,7 @@ export const gemma3: Architecture = {
   hubClass: 'Gemma3ForCausalLM',
   async describe(checkpoint) {
     const file = textPartOf(checkpoint, textPart);
+    refuseSettings(file.fields, { 'gemma3.attention.causal': [true], use_bidirectional_attention: [false] });
     const settings = await gemma3Settings(file, 'gemma3');
     const { config, finalCap } = settings;
     const weights = collectWeights(file.store, gemma3Tensors(file, config), (name) => isDerivedTensor(name, config));
