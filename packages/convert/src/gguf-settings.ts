@@ -166,13 +166,18 @@ function granitePairs(fields: Fields): GgufPairs {
   ];
 }
 
+/** @throws {FormatError} for a rotary amplitude other than 1: GGUF files have no key for it */
 function latentPairs(fields: Fields, { rope, headDim }: DecoderConfig): GgufPairs {
   const rotaryDim = fields.count('qk_rope_head_dim', 64);
   const latentDim = headDim - rotaryDim;
   const queryLatentDim = fields.isNull('q_lora_rank') ? 0 : fields.count('q_lora_rank', 1536);
   const scaling = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as { mscale_all_dim?: number };
   const { mscale_all_dim: mscale = 0 } = scaling;
-  const isScaled = rope?.scaling?.type === 'yarn' && mscale !== 0;
+  const isYarn = rope?.scaling?.type === 'yarn';
+  if (isYarn && rope.scaling.attentionFactor !== 1) {
+    throw fields.refusal('rope_scaling', 'mscale and mscale_all_dim that are equal, for a GGUF file', scaling);
+  }
+  const isScaled = isYarn && mscale !== 0;
   return [
     ['attention.key_length', u32(headDim)],
     ['attention.value_length', u32(latentDim)],

@@ -1,5 +1,5 @@
 /** Golden models of every architecture, converted from folder to GGUF and from GGUF to folder, give the original results. */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -87,6 +87,20 @@ test('XLM-RoBERTa, whose GGUF file is of the architecture bert, is a folder of i
     ),
   );
   expect(checkpointShapes(path)).toContain('embeddings.position_embeddings.weight 130x32');
+});
+
+test('a rotary amplitude that GGUF files of DeepSeek cannot hold is refused', async () => {
+  const path = join(folder, 'deepseek-amplitude');
+  cpSync(archPath('deepseek3', 'hf') as string, path, { recursive: true });
+  const config = JSON.parse(readFileSync(join(path, 'config.json'), 'utf8')) as object;
+  const rope = { rope_type: 'yarn', rope_theta: 10000, factor: 4, original_max_position_embeddings: 512 };
+  const convert = (mscale: number): Promise<unknown> => {
+    const rope_parameters = { ...rope, mscale, mscale_all_dim: 1 };
+    writeFileSync(join(path, 'config.json'), JSON.stringify({ ...config, rope_parameters }));
+    return convertFiles(path, `${path}-${mscale}.gguf`);
+  };
+  await expect(convert(0.5)).rejects.toThrow('rope_scaling: expected mscale and mscale_all_dim that are equal');
+  await convert(1);
 });
 
 const names = [...Object.values(goldenNames).flat(), ...encoders];
