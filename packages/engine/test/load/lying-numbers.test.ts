@@ -1,9 +1,10 @@
 /** Replaces every number of every architecture's settings by extremes: the model is described or rejected at once. */
+import { fileURLToPath } from 'node:url';
 import { architectures, describeEmbedder, Fields, type ModelFile } from '@winnow/models';
 import { WinnowError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { openPath } from '../../src/host/open-path.node.js';
-import { archPath, encoderNames, goldenNames } from '../support/golden-files.js';
+import { archPath, encoderNames, goldenNames, imageNames } from '../support/golden-files.js';
 
 const extremes = [0, 1, 2, 2 ** 31 - 1, 2 ** 31, 2 ** 32 - 1, 2 ** 53 - 1, 2 ** 64, -1, 0.5, 1e300, Number.NaN];
 /** Larger than the description of any of these models, which have less than a hundred tensors. */
@@ -49,10 +50,18 @@ async function sweep(file: ModelFile, settings: Settings): Promise<void> {
   }
 }
 
+async function sweepPath(path: string): Promise<void> {
+  const opened = await openPath(path, {});
+  const file = await opened.openFile();
+  await describeEmbedder(file);
+  await sweep(file, opened.metadata);
+  await opened.close();
+}
+
 const names = [...Object.values(goldenNames), ...Object.values(encoderNames)].flat();
 
 test('every architecture has a model whose numbers are replaced', () => {
-  const swept = { ...goldenNames, ...encoderNames };
+  const swept = { ...goldenNames, ...encoderNames, ...imageNames };
   expect(architectures.map(({ name }) => name).filter((name) => (swept[name] ?? []).length === 0)).toEqual([]);
 });
 
@@ -63,11 +72,11 @@ describe.each(names)('%s', (name) => {
   ] as const) {
     const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
     test.skipIf(path === undefined)(`${format}${missing}`, async () => {
-      const opened = await openPath(path as string, {});
-      const file = await opened.openFile();
-      await describeEmbedder(file);
-      await sweep(file, opened.metadata);
-      await opened.close();
+      await sweepPath(path as string);
     });
   }
+});
+
+test.each(Object.values(imageNames).flat())('%s: config.json', async (name) => {
+  await sweepPath(fileURLToPath(new URL(`../fixtures/images/${name}`, import.meta.url)));
 });

@@ -1,5 +1,6 @@
 export * as aiSdk from '@winnow/ai-sdk';
 export * as backendWasm from '@winnow/backend-wasm';
+export * as blobsS3 from '@winnow/blobs-s3';
 export * as bytes from '@winnow/bytes';
 export * as conformance from '@winnow/conformance';
 export * as convert from '@winnow/convert';
@@ -12,7 +13,6 @@ export * as grammar from '@winnow/grammar';
 export * as hub from '@winnow/hub';
 export * as inferenceBackend from '@winnow/inference-backend';
 export * as jobs from '@winnow/jobs';
-export * as blobsS3 from '@winnow/blobs-s3';
 export * as jobsBullmq from '@winnow/jobs-bullmq';
 export * as kvCache from '@winnow/kv-cache';
 export * as langchain from '@winnow/langchain';
