@@ -39,6 +39,14 @@ describe.skipIf(path === undefined || process.platform === 'win32')('a kernel th
     expect(run(`${program}${threads}${next}`)).toEqual([expected.repeat(3), null]);
   });
 
+  it('leaves the handlers in place when the only thread that has loaded the addon ends', () => {
+    const [, trap = ''] = /^(const bytes[^]*?exports;)$/m.exec(program) ?? [];
+    const thread = `new (require('worker_threads').Worker)(${JSON.stringify(program)}, { eval: true })`;
+    const print = `require('fs').writeSync(1, error.message + '\\n')`;
+    const script = `${trap}\n${thread}.on('exit', () => { try { trap(); } catch (error) { ${print}; } });`;
+    expect(run(script)).toEqual([`${expected}memory access out of bounds\n`, null]);
+  });
+
   it('leaves faults outside of kernels as they are', () => {
     expect(run(`${program}process.kill(process.pid, 'SIGSEGV'); setTimeout(() => {}, 10000);`)).toEqual([
       expected,
