@@ -78,7 +78,7 @@ export const nativeKernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/native/source/addon/fault.cpp',
-    find: 'if (afterFault != nullptr) siglongjmp(*afterFault, 1);',
+    find: 'if (afterFault != nullptr && info->si_code > 0) siglongjmp(*afterFault, 1);',
     replace: '',
     tests: ['packages/native/test/fault.test.ts'],
   },
