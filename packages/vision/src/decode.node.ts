@@ -61,12 +61,22 @@ const codecs: Readonly<Record<ImageFormat, () => Promise<Decode>>> = {
   },
 };
 
+/** Ends when the latest image is decoded. */
+let latest: Promise<unknown> = Promise.resolve();
+
+/** One image at a time, since each may take hundreds of megabytes while it is decoded. */
+function inTurn(task: () => Promise<Rgba>): Promise<Rgba> {
+  const turn = latest.then(task);
+  latest = turn.catch(() => undefined);
+  return turn;
+}
+
 /** Errors are thrown, not printed. */
 const quiet = { print: () => undefined, printErr: () => undefined };
 
 /**
  * Decodes a PNG, JPEG or WebP file as Pillow does: 8 bits per channel, the EXIF orientation of a JPEG applied, alpha
- * dropped.
+ * dropped. Concurrent calls take turns.
  * @throws {FormatError} for another format and a broken file
  * @throws {CapacityError} for an image of more than `maxPixels`, before it is decoded
  */
@@ -76,7 +86,8 @@ export async function decodeImage(bytes: Uint8Array, options: DecodeOptions = {}
   const decode = await codecs[format]();
   let decoded: Rgba;
   try {
-    decoded = await decode(bytes.slice().buffer);
+    // a copy: `slice` of a Buffer is a view of memory that others share
+    decoded = await inTurn(() => decode(new Uint8Array(bytes).buffer));
   } catch (cause) {
     const message = `expected a ${format.toUpperCase()} file, got one that its decoder refuses`;
     throw new FormatError({ source: name, field: 'image data', message }, { cause });

@@ -16,7 +16,11 @@ export interface ImageProcessor {
   readonly normalization: Normalization;
   /** Width and height of a tile in pixels. */
   readonly tileSize: number;
-  process(image: RgbImage): ProcessedImage;
+  /**
+   * @param name the image in error messages. Default `image`
+   * @throws {FormatError} for an image whose longer edge is more than 200 times the other one
+   */
+  process(image: RgbImage, name?: string): ProcessedImage;
 }
 
 /** Settings of `preprocessor_config.json`, or the same from another file. */
@@ -39,14 +43,33 @@ export function createImageProcessor(settings: ProcessorSettings, source: string
   const kind = read.text('image_processor_type', 'feature_extractor_type').replace(/(Fast|Pil)$/, '');
   const known = kind.replace(/FeatureExtractor$/, 'ImageProcessor');
   const normalization = read.normalization();
-  if (fixedProcessors.includes(known)) return { normalization, ...fixed(read) };
-  if (tiledProcessors.includes(known)) return { normalization, ...tiled(read) };
+  const create = fixedProcessors.includes(known) ? fixed : tiledProcessors.includes(known) ? tiled : undefined;
+  if (create !== undefined) {
+    const { tileSize, process } = create(read);
+    return { normalization, tileSize, process: (image, name = 'image') => process(checkedRatio(image, name)) };
+  }
   const expected = [...fixedProcessors, ...tiledProcessors].join(', ');
   throw read.refusal('image_processor_type', expected, kind);
 }
 
+/** A processor without its normalization. */
+interface Resizing {
+  readonly tileSize: number;
+  process(image: RgbImage): ProcessedImage;
+}
+
+/** Ratio of the edges: a strip of 1 x 60000 pixels would be resized by its shorter edge to gigabytes. */
+const maxRatio = 200;
+
+function checkedRatio(image: RgbImage, name: string): RgbImage {
+  const { width, height } = image;
+  if (Math.max(width, height) <= maxRatio * Math.min(width, height)) return image;
+  const message = `expected edges in a ratio of at most ${maxRatio}, got ${width} x ${height} pixels`;
+  throw new FormatError({ source: name, field: 'size', message });
+}
+
 /** One square: resized to it, or by the shorter edge and cropped. */
-function fixed(read: Settings): Omit<ImageProcessor, 'normalization'> {
+function fixed(read: Settings): Resizing {
   const filter = read.filter('bicubic');
   if (read.flag('do_pad', false)) throw read.refusal('do_pad', 'false', true);
   const size = read.sizeOf('size');
@@ -97,7 +120,7 @@ function cropped({ width, height, data }: RgbImage, left: number, top: number, s
 }
 
 /** Idefics3 and SmolVLM: the longest edge to `size`, then a grid of squares of `max_image_size` and the whole image as one. */
-function tiled(read: Settings): Omit<ImageProcessor, 'normalization'> {
+function tiled(read: Settings): Resizing {
   const filter = read.filter('lanczos');
   const size = read.sizeOf('size');
   const square = read.sizeOf('max_image_size');

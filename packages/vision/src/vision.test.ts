@@ -33,7 +33,13 @@ describe('decoding', () => {
     expect({ width, height, sha256: sha256([data]) }).toEqual(expected);
   });
 
-  test('images decode at the same time, and after a broken one', async () => {
+  test('a Buffer in memory that it shares with others', async () => {
+    const shared = Buffer.concat([fixture('wide.png'), fixture('tall.jpg')]);
+    const { data } = await decodeImage(shared.subarray(fixture('wide.png').length));
+    expect(sha256([data])).toBe(golden.images['tall.jpg']?.sha256);
+  });
+
+  test('images that are asked for together decode in turn, also after a broken one', async () => {
     const broken = fixture('tall.jpg');
     broken.fill(0, 160);
     const names = ['tall.jpg', 'gray.jpg', 'lossy.webp', 'wide.png'];
@@ -88,6 +94,15 @@ describe('processors', () => {
       const values = [0, 1, 2, 3].flatMap((x) => [0, 1, 2].map((channel) => patches[channel * size * size + x]));
       for (const [index, value] of values.entries()) expect(value).toBeCloseTo(first[index] as number, 5);
     }
+  });
+
+  test.each(Object.keys(golden.settings))('%s refuses a strip, which would be resized to gigabytes', (name) => {
+    const processor = createImageProcessor(golden.settings[name] as ProcessorSettings, 'preprocessor_config.json');
+    const strip = { width: 1, height: 201, data: new Uint8Array(3 * 201) };
+    const message = 'strip.png: size: expected edges in a ratio of at most 200, got 1 x 201 pixels';
+    expect(() => processor.process(strip, 'strip.png')).toThrow(message);
+    const { tiles } = processor.process({ width: 200, height: 1, data: new Uint8Array(3 * 200) });
+    expect(tiles[0]).toMatchObject({ width: processor.tileSize, height: processor.tileSize });
   });
 
   test('patches are rows by channel', () => {
