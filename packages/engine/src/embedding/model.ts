@@ -245,11 +245,10 @@ export class TextEmbedder implements EmbeddingModel {
     }
     signal?.throwIfAborted();
     return this.#turns.take(async () => {
-      const processed = [];
-      for (const [index, image] of images.entries()) processed.push(await encoder.process(image, `images[${index}]`));
       const vectors: Float32Array[] = [];
-      for (const { tiles } of processed) {
+      for (const [index, image] of images.entries()) {
         this.#turns.checkOpen();
+        const { tiles } = await encoder.process(image, `images[${index}]`);
         const row = await encoder.encode(tiles[0] as RgbImage, signal);
         const text = { sum: Float64Array.from(row), numTokens: 1 };
         await this.#checkFinite([text]);

@@ -7,6 +7,7 @@ import {
   patchesOf,
   type DecodeOptions,
   type ImageProcessor,
+  type Normalization,
   type ProcessedImage,
   type RgbImage,
 } from '@winnow/vision';
@@ -67,6 +68,11 @@ export class ImageEncoder {
     this.#block.bind('B', 1);
   }
 
+  /** What distinguishes the rows of equal tiles: how their pixels are normalized. */
+  get normalization(): Normalization {
+    return this.#parts.processor.normalization;
+  }
+
   /**
    * The tiles of an image.
    * @param argument the name of the image in errors
@@ -74,8 +80,8 @@ export class ImageEncoder {
    */
   async process(image: ImageInput, argument: string): Promise<ProcessedImage> {
     const { decode, processor } = this.#parts;
-    if (!(image instanceof Uint8Array)) return processor.process(checkedPixels(image, argument));
-    if (decode !== undefined) return processor.process(await decode(image, { name: argument }));
+    if (!(image instanceof Uint8Array)) return processor.process(checkedPixels(image, argument), argument);
+    if (decode !== undefined) return processor.process(await decode(image, { name: argument }), argument);
     throw new ArgumentError({ argument, expected: 'pixels, since this host has no decoder', actual: 'a file' });
   }
 
@@ -98,7 +104,8 @@ export class ImageEncoder {
 
 function checkedPixels(image: RgbImage, argument: string): RgbImage {
   const { width, height, data } = image ?? {};
-  const isValid = data instanceof Uint8Array && width > 0 && height > 0 && data.length === 3 * width * height;
+  const isSize = (value: number): boolean => Number.isSafeInteger(value) && value > 0;
+  const isValid = data instanceof Uint8Array && isSize(width) && isSize(height) && data.length === 3 * width * height;
   if (isValid) return image;
   const expected = 'the bytes of a file, or width, height and their RGB values';
   throw new ArgumentError({ argument, expected, actual: describeValue(image) });

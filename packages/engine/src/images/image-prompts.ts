@@ -1,5 +1,5 @@
 /** Puts the rows of images in the place of their tokens in prompts. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, CapacityError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ProcessedImage, RgbImage } from '@winnow/vision';
 import type { ImageEncoder, ImageInput } from './image-encoder.js';
@@ -12,6 +12,8 @@ export interface ImagePromptParts {
   readonly tokenId: number;
   readonly tokenText: string;
   readonly tokenizer: Tokenizer;
+  /** Tokens of the context, which the rows of a prompt must fit in. */
+  readonly contextSize: number;
   /** Runs a task when no step of the model runs. */
   readonly exclusive: <T>(task: () => Promise<T>) => Promise<T>;
 }
@@ -35,10 +37,11 @@ export class ImagePrompts {
    * The tokens of a prompt with the rows of its images instead of their tokens, in the same order. Images that are known are not
    * encoded again.
    * @throws {ArgumentError} unless the prompt has one image token per image
+   * @throws {CapacityError} when the images alone exceed the context, before the one that does not fit is encoded
    * @throws as `ImageEncoder.process`
    */
   async expand(ids: Int32Array, images: readonly ImageInput[], signal: AbortSignal | undefined): Promise<Int32Array> {
-    const { encoder, tokenId, tokenText } = this.#parts;
+    const { encoder, tokenId, tokenText, contextSize } = this.#parts;
     const numPlaces = ids.reduce((count, id) => count + Number(id === tokenId), 0);
     if (numPlaces !== images.length) {
       const expected = `${numPlaces}, one per token ${JSON.stringify(tokenText)} of the prompt`;
@@ -46,6 +49,7 @@ export class ImagePrompts {
     }
     const expanded: number[] = [];
     let next = 0;
+    let needed = 0;
     for (const id of ids) {
       if (id !== tokenId) {
         expanded.push(id);
@@ -54,6 +58,10 @@ export class ImagePrompts {
       signal?.throwIfAborted();
       const argument = `images[${next}]`;
       const processed = await encoder.process(images[next++] as ImageInput, argument);
+      needed += processed.tiles.length * encoder.vision.numRows;
+      if (needed > contextSize) {
+        throw new CapacityError({ resource: 'context', needed, available: contextSize, unit: 'tokens' });
+      }
       for (const each of await this.#idsOfImage(processed, signal)) expanded.push(each);
     }
     return Int32Array.from(expanded);
@@ -72,7 +80,7 @@ export class ImagePrompts {
 
   async #idsOf(tile: RgbImage, signal: AbortSignal | undefined): Promise<Int32Array> {
     const { encoder, rows, exclusive } = this.#parts;
-    const hash = await hashOf(tile);
+    const hash = await hashOf(tile, encoder.normalization);
     const known = rows.find(hash);
     if (known !== undefined) return known;
     return exclusive(async () => rows.find(hash) ?? rows.add(hash, await encoder.encode(tile, signal)));

@@ -7,8 +7,14 @@ const tile = (value: number): { width: number; height: number; data: Uint8Array 
   data: Uint8Array.of(value, 2, 3),
 });
 
+const plain = { rescale: 1, mean: [0, 0, 0], std: [1, 1, 1] };
+
+test('tiles that are normalized otherwise have other hashes', async () => {
+  expect(await hashOf(tile(1), { ...plain, mean: [0, 0, 0.5] })).not.toBe(await hashOf(tile(1), plain));
+});
+
 test('equal tiles have equal ids, which are negative and lead to their rows', async () => {
-  const hashes = await Promise.all([tile(1), tile(1), tile(2)].map(hashOf));
+  const hashes = await Promise.all([tile(1), tile(1), tile(2)].map((each) => hashOf(each, plain)));
   expect(hashes[0]).toBe(hashes[1]);
   const [first, second] = [new ImageRows(2), new ImageRows(2)];
   const ids = first.add(hashes[0] as string, Float32Array.of(1, 2, 3, 4));

@@ -3,7 +3,7 @@
  * equal images have equal ids, so that cached prefixes are shared by what they show.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
-import type { RgbImage } from '@winnow/vision';
+import type { Normalization, RgbImage } from '@winnow/vision';
 
 /** Of Web Crypto. */
 interface Subtle {
@@ -106,16 +106,20 @@ function mixed(value: number, salt: number): number {
   return (x ^ (x >>> 16)) >>> 0;
 }
 
-/** SHA-256 of the pixels of a tile, in hexadecimal digits. @throws {ArgumentError} on a host without Web Crypto */
-export async function hashOf({ width, height, data }: RgbImage): Promise<string> {
+/**
+ * SHA-256 of the pixels of a tile and of their normalization, in hexadecimal digits: files with pages of prompts may outlive the settings.
+ * @throws {ArgumentError} on a host without Web Crypto
+ */
+export async function hashOf({ width, height, data }: RgbImage, normalization: Normalization): Promise<string> {
   const { subtle } = (globalThis as { readonly crypto?: { readonly subtle?: Subtle } }).crypto ?? {};
   if (subtle === undefined) {
     throw new ArgumentError({ argument: 'images', expected: 'a host with Web Crypto', actual: 'one without' });
   }
-  const bytes = new Uint8Array(8 + data.length);
-  new DataView(bytes.buffer).setUint32(0, width);
-  new DataView(bytes.buffer).setUint32(4, height);
-  bytes.set(data, 8);
+  const { rescale, mean, std } = normalization;
+  const numbers = Float64Array.of(width, height, rescale, ...mean, ...std);
+  const bytes = new Uint8Array(numbers.byteLength + data.length);
+  bytes.set(new Uint8Array(numbers.buffer));
+  bytes.set(data, numbers.byteLength);
   const digest = new Uint8Array(await subtle.digest('SHA-256', bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -170,7 +170,11 @@ async function loadWeights(
   const images =
     encoder &&
     rows &&
-    new ImagePrompts({ encoder, rows, tokenId, tokenText, tokenizer: described.tokenizer, exclusive });
+    new ImagePrompts({
+      ...{ encoder, rows, tokenId, tokenText, exclusive },
+      tokenizer: described.tokenizer,
+      contextSize: plan.contextSize,
+    });
   return { described, resources, options, runtime, modelHash: hash, images };
 }
 

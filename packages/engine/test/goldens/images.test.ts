@@ -114,6 +114,8 @@ async function checkMessages(model: Model, golden: PromptGolden): Promise<void> 
   }
   const missing = model.tokenize({ prompt: golden.text, images: [] });
   await expect(missing).rejects.toThrow('images: expected 1, one per token "<image>"');
+  const many = { prompt: '<image> '.repeat(200), images: Array<Uint8Array>(200).fill(picture('wide.png')) };
+  await expect(model.tokenize(many)).rejects.toThrow('available 128 tokens');
   await expect(model.tokenize([-5])).rejects.toThrow('prompt[0]: expected a token id below');
 }
 
