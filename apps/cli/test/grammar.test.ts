@@ -72,7 +72,7 @@ describe('constrained text', () => {
 test.skipIf(process.platform === 'win32')('a file without an end is no grammar and no schema', async () => {
   for (const flag of ['--grammar', '--json-schema']) {
     const { stderr, code } = await runCli(engine, ['run', 'no-such-model.gguf', '-p', 'x', flag, '/dev/zero']);
-    expect([code, stderr]).toEqual([1, 'winnow: /dev/zero: more than 16 MiB of text\n']);
+    expect([code, stderr]).toEqual([1, 'winnow: /dev/zero: more than 16 MiB\n']);
   }
 });
 

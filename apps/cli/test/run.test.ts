@@ -96,7 +96,7 @@ test('files that are not text are rejected by name', async () => {
   expect(missing).toMatchObject({ code: 1, stderr: expect.stringContaining('no such file') });
   if (process.platform !== 'win32') {
     const endless = await runCli(createFakeEngine().api, ['run', '-f', '/dev/zero']);
-    expect(endless).toMatchObject({ code: 1, stderr: 'winnow: /dev/zero: more than 256 MiB of text\n' });
+    expect(endless).toMatchObject({ code: 1, stderr: 'winnow: /dev/zero: more than 256 MiB\n' });
   }
   expect(await runCli(api, ['run', '-f', folder])).toMatchObject({
     code: 1,

@@ -95,9 +95,9 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   }
   const input = await promptOf(modelName, flags, context);
   const constraint = await constraintOf(flags, io, signal);
+  const images = await imagesOf(flags, signal);
   const files = await SessionFiles.create(flags, signal);
   await using model = await openDraftedModel(modelName, flags, context);
-  const images = await imagesOf(flags, signal);
   const prompt = input === undefined ? undefined : conversationOf(model, input, images, flags);
   const sampling =
     prompt === undefined
@@ -160,7 +160,10 @@ async function promptOf(
     if (hasText || flags.chat === true) throw new UsageError(`--tokens: cannot be combined with ${other}`);
     return flags.tokens;
   }
-  if (flags.loadSession !== undefined && !hasText) return undefined;
+  if (flags.loadSession !== undefined && !hasText) {
+    if (flags.image !== undefined) throw new UsageError('--image: requires a prompt from -p or -f');
+    return undefined;
+  }
   const text = await readText(io, flags, signal);
   if (text === undefined) {
     throw meantAsPrompt(modelName, '--prompt: expected a prompt from -p, -f, --tokens or a pipe, got none');
@@ -183,7 +186,7 @@ function shownPrompt(model: Model, input: string | readonly number[] | undefined
   return typeof input === 'object' ? model.tokenizer.decode(input) : (input ?? '');
 }
 
-/** Larger than any image that is decoded. */
+/** The largest file that the engine decodes. */
 const maxFileBytes = 64 * 1024 * 1024;
 
 function imagesOf({ image = [] }: RunFlags, signal: AbortSignal): Promise<Uint8Array[]> {

@@ -97,7 +97,7 @@ async function collect(
   for await (const chunk of stream) {
     const bytes = typeof chunk === 'string' ? Buffer.from(chunk) : (chunk as Uint8Array);
     numBytes += bytes.byteLength;
-    if (numBytes > maxBytes) throw new IoError({ source, message: `more than ${maxBytes / 2 ** 20} MiB of text` });
+    if (numBytes > maxBytes) throw new IoError({ source, message: `more than ${maxBytes / 2 ** 20} MiB` });
     chunks.push(bytes);
   }
   return Buffer.concat(chunks);
