@@ -46,6 +46,14 @@ const source = { type: 'base64', media_type: 'image/png', data: base64 };
 test.each([
   ['/v1/chat/completions', openAi([imagePart, textPart]), 'prompt_tokens'],
   [
+    '/api/generate',
+    {
+      ...{ model: 'llava', stream: false, options: { temperature: 0, num_predict: 4 } },
+      ...{ prompt: content, images: [base64] },
+    },
+    'prompt_eval_count',
+  ],
+  [
     '/v1/messages',
     { ...shared, messages: [{ role: 'user', content: [{ type: 'image', source }, textPart] }] },
     'input_tokens',
@@ -60,7 +68,7 @@ test.each([
   ],
 ])('%s answers to an image', async (path, body, counted) => {
   const answer = (await (await postJson(`${demo.url}${path}`, body)).json()) as Record<string, object>;
-  const text = answer['choices'] ?? answer['content'] ?? answer['message'];
+  const text = answer['choices'] ?? answer['content'] ?? answer['message'] ?? answer['response'];
   expect(JSON.stringify(text)).toContain(JSON.stringify(expected.text));
   expect({ ...answer, ...answer['usage'] }).toMatchObject({ [counted]: expected.promptTokens });
 });
