@@ -32,4 +32,34 @@ export const imagesMutants: readonly Mutant[] = [
     replace: 'all.set(ids, all.length - ids.length);',
     tests: ['test/goldens/images.test.ts'],
   },
+  {
+    file: 'packages/vision/src/decode.node.ts',
+    find: 'decode(new Uint8Array(bytes).buffer)',
+    replace: 'decode(bytes.slice().buffer as ArrayBuffer)',
+    tests: ['src/vision.test.ts'],
+  },
+  {
+    file: 'packages/vision/src/processor.ts',
+    find: 'if (Math.max(width, height) <= maxRatio * Math.min(width, height)) return image;',
+    replace: 'if (width <= maxRatio * height) return image;',
+    tests: ['src/vision.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/images/image-prompts.ts',
+    find: 'needed += processed.tiles.length * encoder.vision.numRows;',
+    replace: 'needed = processed.tiles.length * encoder.vision.numRows;',
+    tests: ['test/goldens/images.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/images/image-rows.ts',
+    find: '...mean, ...std);',
+    replace: '...std);',
+    tests: ['src/images/image-rows.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/commands/run.ts',
+    find: 'Math.max(0, numMissing)',
+    replace: 'images.length',
+    tests: ['test/images.test.ts'],
+  },
 ];
