@@ -23,21 +23,22 @@ function tableOf({ rescale, mean, std }: Normalization): Float32Array {
 /**
  * Normalized pixels by patch, so that a convolution whose stride is its size is a matrix product with `[E, 3 P P]`.
  *
- * Shapes: image `[Y P, X P, 3]`, result `[Y X, 3 P P]` with P = `patchSize`: patches by row and column, in each all of red,
- * then green and blue.
- * @throws {ShapeError} for an image that is not a whole number of patches
+ * Shapes: image `[height, width, 3]`, result `[Y X, 3 P P]` with P = `patchSize`, Y = `floor(height / P)`, X = `floor(width / P)`:
+ * patches by row and column, in each all of red, then green and blue. Pixels beyond the last patch are left out, as by a convolution.
+ * @throws {ShapeError} for an image that is smaller than a patch
  */
 export function patchesOf(image: RgbImage, patchSize: number, normalization: Normalization): Float32Array {
   const { width, height, data } = image;
-  if (width % patchSize !== 0 || height % patchSize !== 0) {
-    const expected = `multiples of ${patchSize}`;
+  const [rows, columns] = [Math.floor(height / patchSize), Math.floor(width / patchSize)];
+  if (rows === 0 || columns === 0) {
+    const expected = `at least ${patchSize} x ${patchSize}`;
     throw new ShapeError({ op: 'patches', rule: 'size of the image', expected, actual: `${width} x ${height}` });
   }
   const table = tableOf(normalization);
-  const patches = new Float32Array(3 * width * height);
+  const patches = new Float32Array(3 * rows * columns * patchSize ** 2);
   let to = 0;
-  for (let top = 0; top < height; top += patchSize) {
-    for (let left = 0; left < width; left += patchSize) {
+  for (let top = 0; top < rows * patchSize; top += patchSize) {
+    for (let left = 0; left < columns * patchSize; left += patchSize) {
       for (let channel = 0; channel < 3; channel++) {
         for (let y = top; y < top + patchSize; y++) {
           for (let x = left; x < left + patchSize; x++) {

@@ -1,9 +1,12 @@
 /** Tiny models that take images, with random weights, against vectors of transformers in float64. */
-import { readFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
+import type { RgbImage } from '@winnow/vision';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   loadEmbeddingModel,
@@ -158,6 +161,26 @@ describe.each(languageModels)('$name writes, $backend backend', ({ name, backend
 
   test('sessions share the prefix of an image, and not that of another one', () =>
     checkSessions(model, prompts[0] as PromptGolden));
+});
+
+test('pixels beyond the last whole patch are left out, as in SigLIP so400m of 384 pixels', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-images-'));
+  cpSync(pathOf('siglip'), folder, { recursive: true });
+  const edit = (name: string, from: RegExp, to: string): void =>
+    writeFileSync(join(folder, name), readFileSync(join(folder, name), 'utf8').replaceAll(from, to));
+  edit('config.json', /"image_size": 32/g, '"image_size": 35');
+  edit('preprocessor_config.json', /("height"|"width"): 32/g, '$1: 35');
+  const square = (size: number): RgbImage => ({
+    ...{ width: size, height: size },
+    data: Uint8Array.from({ length: 3 * size * size }, (_, index) => {
+      const pixel = Math.floor(index / 3);
+      return (37 * Math.floor(pixel / size) + 11 * (pixel % size) + 5 * (index % 3)) % 256;
+    }),
+  });
+  await using whole = await loadEmbeddingModel(pathOf('siglip'));
+  await using larger = await loadEmbeddingModel(folder);
+  expect(await larger.embedImages([square(35)])).toEqual(await whole.embedImages([square(32)]));
+  rmSync(folder, { recursive: true });
 });
 
 test('refusals name what is wrong', async () => {

@@ -58,8 +58,7 @@ function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenI
     ...projector(file, tower, `${outer}multi_modal_projector`, dim),
   ];
   for (const [name, weight] of collectWeights(store, requests, isUnused)) weights.set(name, weight);
-  const { imageSize, patchSize } = gridOf(tower.fields);
-  const numRows = (imageSize / patchSize) ** 2;
+  const numRows = gridOf(tower.fields).side ** 2;
   return describeVision({
     ...{ tower: shown, weights, hasClass: true, numRows, dim, imageTokenId },
     rows: Int32Array.from({ length: numRows }, (_, row) => row + 1),

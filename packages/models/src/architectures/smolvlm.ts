@@ -31,10 +31,10 @@ const textPart = {
 
 export const smolvlm: DecoderArchitecture = {
   name: 'smolvlm',
-  models: 'SmolVLM and SmolVLM2 256M, 500M and 2.2B (text and images)',
+  models: 'SmolVLM and SmolVLM2 256M and 500M (text and images)',
   limits: [
     'Only from Hugging Face folders with a Llama as language model; videos are not read.',
-    'The patches per side of a tile have to be a power of 2: for others the positions of patches depend on rounding in transformers.',
+    'The patches per side of a tile have to be a power of 2, unlike those of the 2.2B models and of Idefics3 8B: for others the positions of patches depend on rounding in transformers.',
   ],
   ggufNames: [],
   hubNames: ['smolvlm', 'idefics3'],
@@ -51,8 +51,7 @@ function describeTiles(file: ModelFile, weights: Map<string, Weight>, imageToken
   const { fields, store } = file;
   const prefix = 'model.vision_model.';
   const tower = siglipVisionTower(file, prefix, visionDefaults);
-  const { imageSize, patchSize } = gridOf(tower.fields);
-  const side = imageSize / patchSize;
+  const { imageSize, patchSize, side } = gridOf(tower.fields);
   if (!Number.isInteger(Math.log2(side))) {
     throw tower.fields.refusal('image_size', `${patchSize} times a power of 2`, imageSize);
   }

@@ -52,13 +52,21 @@ export function towerOf(file: ModelFile, section: string, defaults: TowerDefault
   return { fields, config, isQuick };
 }
 
-/** Whether a model tells its own size of images, and the size of its patches. @throws {FormatError} unless they fit */
-export function gridOf(fields: Fields): { readonly imageSize: number; readonly patchSize: number } {
+/** The patches of an image, in pixels. */
+export interface PatchGrid {
+  readonly imageSize: number;
+  readonly patchSize: number;
+  /** Patches per side. Pixels beyond the last one are left out, as by a convolution: SigLIP so400m has 27 of 14 in 384. */
+  readonly side: number;
+}
+
+/** @throws {FormatError} for an image smaller than a patch, and for other than 3 channels */
+export function gridOf(fields: Fields): PatchGrid {
   const imageSize = fields.count('image_size');
   const patchSize = fields.count('patch_size');
-  if (imageSize % patchSize !== 0) throw fields.refusal('image_size', `a multiple of ${patchSize}`, imageSize);
+  if (imageSize < patchSize) throw fields.refusal('image_size', `at least ${patchSize}, a patch`, imageSize);
   if (fields.count('num_channels', 3) !== 3) throw fields.refusal('num_channels', '3', fields.raw('num_channels'));
-  return { imageSize, patchSize };
+  return { imageSize, patchSize, side: Math.floor(imageSize / patchSize) };
 }
 
 /** The tensors that a store has, with some of them in the shape of programs. */

@@ -77,8 +77,8 @@ export function towerLayer({ isQuick }: Tower): DecoderDesign['layer'] {
 export function describeVision(design: VisionDesign): VisionPart {
   const { tower, weights, hasClass, numRows, dim, rows, finish } = design;
   const { config } = tower;
-  const { imageSize, patchSize } = gridOf(tower.fields);
-  const numPatches = (imageSize / patchSize) ** 2;
+  const { imageSize, patchSize, side } = gridOf(tower.fields);
+  const numPatches = side ** 2;
   const numTokens = numPatches + Number(hasClass);
   const order = design.order ?? Int32Array.from({ length: numPatches }, (_, index) => index);
   const layer = towerLayer(tower);
@@ -160,10 +160,10 @@ export function* visionTensors(
   parts: { readonly hasClass: boolean; readonly hasPostNorm: boolean },
 ): Generator<WeightRequest> {
   const { hiddenDim } = tower.config;
-  const { imageSize, patchSize } = gridOf(tower.fields);
+  const { patchSize, side } = gridOf(tower.fields);
   const { hasClass, hasPostNorm } = parts;
   const names = tensorNames(file);
-  const numPositions = (imageSize / patchSize) ** 2 + Number(hasClass);
+  const numPositions = side ** 2 + Number(hasClass);
   const patch = ['v.patch_embd', `${hub}embeddings.patch_embedding`] as const;
   yield* names.matrix(patch, [hiddenDim, 3 * patchSize ** 2], hasClass ? 'none' : 'required');
   const positions = ['v.position_embd', `${hub}embeddings.position_embedding`] as const;
