@@ -34,7 +34,8 @@ export const smolvlm: DecoderArchitecture = {
   models: 'SmolVLM and SmolVLM2 256M and 500M (text and images)',
   limits: [
     'Only from Hugging Face folders with a Llama as language model; videos are not read.',
-    'The patches per side of a tile have to be a power of 2, unlike those of the 2.2B models and of Idefics3 8B: for others the positions of patches depend on rounding in transformers.',
+    'The patches per side of a tile have to be a power of 2: for others the positions of patches depend on rounding in transformers.',
+    'The 2.2B models (27 patches per side) and Idefics3 8B (26) are refused for that reason.',
   ],
   ggufNames: [],
   hubNames: ['smolvlm', 'idefics3'],
