@@ -401,4 +401,28 @@ export const applicationsMutants: readonly Mutant[] = [
     replace: 'const total = logits.reduce((sum, logit) => Math.max(sum, Math.exp(logit)), 0);',
     tests: ['test/faults.test.ts', 'test/engine.test.ts'],
   },
+  {
+    file: 'packages/inference-backend/src/create-failover-backend.ts',
+    find: 'if (hasBegun || next === undefined',
+    replace: 'if (next === undefined',
+    tests: ['test/upstream.test.ts'],
+  },
+  {
+    file: 'packages/inference-backend/src/create-openai-backend.ts',
+    find: 'if (signal?.aborted === true) abort();',
+    replace: '',
+    tests: ['test/upstream.test.ts'],
+  },
+  {
+    file: 'packages/inference-backend/src/create-openai-backend.ts',
+    find: 'controller.abort(); // also ends a connection whose answer was not read',
+    replace: '// also ends a connection whose answer was not read',
+    tests: ['test/upstream.test.ts'],
+  },
+  {
+    file: 'packages/inference-backend/src/text-backend.ts',
+    find: 'if (this.#failure === undefined) return next;',
+    replace: 'return next;',
+    tests: ['test/upstream.test.ts'],
+  },
 ];
