@@ -2,14 +2,19 @@
 import type { IncomingMessage } from 'node:http';
 import { ApiError } from '../http/api-error.js';
 import type { RoutedCall } from './call.js';
-import { noUpstream, upstreamLost } from './errors.js';
+import { lostTwice, noUpstream, upstreamLost } from './errors.js';
 import { readWhole } from './read-whole.js';
 import { syntaxOf, type StreamEnd } from './stream-formats.js';
-import { StaleConnectionError, type Upstream } from './upstream.js';
+import type { Upstream } from './upstream.js';
 import { hasData, wholeEvents, type EventSyntax } from './whole-events.js';
 
 /** The beginning of an answer that is held, so that another server can still take over. */
 const maxHeldBytes = 2 ** 20;
+
+/** A request that ends servers must not end all of them. */
+const maxLost = 2;
+/** Errors of connections that were never made. */
+const unsentCodes = /^(ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EAI_AGAIN|ETIMEDOUT)$/;
 
 /** What a request needs from the router. */
 export interface DeliveryHost {
@@ -40,6 +45,8 @@ export class Delivery {
   readonly #tried = new Set<Upstream>();
   #refusal: Answer | undefined;
   #lastError: unknown;
+  /** Servers that were lost while they had the request. */
+  #numLost = 0;
 
   constructor(call: RoutedCall, host: DeliveryHost, signal: AbortSignal) {
     this.#call = call;
@@ -48,11 +55,12 @@ export class Delivery {
   }
 
   /**
-   * @throws {ApiError} 503 when no server can be reached
+   * @throws {ApiError} 503 when no server can be reached, 502 when two were lost
    * @throws the reason of the signal
    */
   async open(): Promise<Answer> {
     for (;;) {
+      if (this.#numLost === maxLost) throw lostTwice(this.#lastError);
       const upstream = this.#host.choose(this.#tried);
       if (upstream === undefined) {
         if (this.#refusal !== undefined) return this.#refusal;
@@ -115,11 +123,7 @@ export class Delivery {
 
   async #ask(upstream: Upstream): Promise<Answer> {
     const { method, path, headers, body } = this.#call;
-    const request = { method, path, headers, body, signal: this.#signal };
-    const response = await upstream.send(request).catch((error: unknown) => {
-      if (!(error instanceof StaleConnectionError)) throw error;
-      return upstream.send(request); // the server may have closed an idle connection
-    });
+    const response = await upstream.send({ method, path, headers, body, signal: this.#signal });
     const syntax = syntaxOf(response);
     if (syntax !== undefined) return { upstream, response, syntax, bytes: [], hasMore: true };
     return { upstream, response, syntax, ...(await readWhole(response, maxHeldBytes)) };
@@ -129,6 +133,7 @@ export class Delivery {
   async #note(upstream: Upstream, error: unknown): Promise<void> {
     this.#signal.throwIfAborted();
     this.#lastError = error;
+    if (!unsentCodes.test((error as NodeJS.ErrnoException).code ?? '')) this.#numLost++;
     await this.#host.onFailure(upstream, error);
   }
 }

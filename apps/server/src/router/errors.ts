@@ -16,6 +16,11 @@ export function upstreamLost(cause: unknown): ApiError {
   return new ApiError({ status: 502, message, code: 'upstream_lost' }, { cause });
 }
 
+export function lostTwice(cause: unknown): ApiError {
+  const message = 'Two servers were lost while they had this request';
+  return new ApiError({ status: 502, message, code: 'upstream_lost' }, { cause });
+}
+
 export function noBatches(): ApiError {
   const message = 'This router has no server for files and batches: start it with one, or ask that server itself';
   return new ApiError({ status: 501, message, code: 'no_batch_upstream' });

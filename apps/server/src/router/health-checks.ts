@@ -25,6 +25,7 @@ export class HealthChecks {
   readonly #numTimeouts = new Map<Upstream, number>();
   readonly #running = new Map<Upstream, Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
+  #isStopped = false;
 
   constructor(options: HealthCheckOptions) {
     this.#options = options;
@@ -38,7 +39,9 @@ export class HealthChecks {
     this.#timer = setInterval(() => void this.#checkAll(), intervalMs);
   }
 
+  /** Checks that still run report nothing. */
   stop(): void {
+    this.#isStopped = true;
     clearInterval(this.#timer);
   }
 
@@ -96,6 +99,7 @@ export class HealthChecks {
   }
 
   #enter(upstream: Upstream, state: UpstreamState, reason?: string): void {
+    if (this.#isStopped) return;
     const before = upstream.state;
     upstream.state = state;
     if (before === state) return;

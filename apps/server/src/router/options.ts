@@ -100,8 +100,11 @@ export function limitsOf(options: RouterOptions): RouterLimits {
 /** @throws {ArgumentError} for what is not the address of a server */
 export function upstreamUrl(argument: string, text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  const isBare = url?.username === '' && url.search === '' && url.hash === '' && /^\/?$/.test(url.pathname);
+  const isBare =
+    url?.username === '' && url.password === '' && url.search === '' && url.hash === '' && /^\/?$/.test(url.pathname);
   if (url !== undefined && isBare && /^https?:$/.test(url.protocol)) return url;
   const expected = 'a URL such as http://10.0.0.5:8080, without path and password';
-  throw new ArgumentError({ argument, expected, actual: `'${text}'` });
+  const hasPassword = url !== undefined && (url.username !== '' || url.password !== '');
+  const actual = hasPassword ? 'one with a password' : `'${text}'`;
+  throw new ArgumentError({ argument, expected, actual });
 }

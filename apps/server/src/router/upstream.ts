@@ -25,7 +25,7 @@ export interface Report {
 }
 
 /** The request used a connection that the server had closed in the meantime. */
-export class StaleConnectionError extends Error {
+class StaleConnectionError extends Error {
   override readonly name: string = 'StaleConnectionError';
 }
 
@@ -67,19 +67,28 @@ export class Upstream implements Candidate {
   }
 
   /**
-   * Sends a request. It counts as load until its response has ended.
+   * Sends a request, once more on a new connection if the server had closed an idle one. It counts as load until its response has ended.
    * @param isCounted false for requests of the router itself
    * @throws the error of the connection, or the reason of the signal
    */
-  send({ method, path, headers, body, signal }: UpstreamRequest, isCounted = true): Promise<IncomingMessage> {
+  async send(request: UpstreamRequest, isCounted = true): Promise<IncomingMessage> {
+    const isStream = request.body instanceof Readable; // cannot be sent again
+    try {
+      return await this.#sendOnce(request, isCounted, isStream ? false : this.#agent);
+    } catch (error) {
+      if (!(error instanceof StaleConnectionError)) throw error;
+      return this.#sendOnce(request, isCounted, false);
+    }
+  }
+
+  #sendOnce(
+    { method, path, headers, body, signal }: UpstreamRequest,
+    isCounted: boolean,
+    agent: HttpAgent | false,
+  ): Promise<IncomingMessage> {
     return new Promise((resolve, reject) => {
       const secure = this.#url.protocol === 'https:';
-      const options = {
-        method,
-        path,
-        headers: { ...headers, host: this.#url.host }, // a stream cannot be sent again, so its connection is new
-        agent: body instanceof Readable ? false : this.#agent,
-      };
+      const options = { method, path, headers: { ...headers, host: this.#url.host }, agent };
       const request = (secure ? httpsRequest : httpRequest)(this.#url, options as object);
       if (isCounted) this.#active.add(request);
       const abort = (): void => void request.destroy(signal?.reason as Error);

@@ -1,6 +1,9 @@
 /** The router in front of real servers, whose network breaks where a test wants it to. */
 import Anthropic from '@anthropic-ai/sdk';
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Model } from '@winnow/engine';
@@ -126,6 +129,19 @@ describe('a server that is lost before its answer', () => {
     } while ((await numFailures(url)) === 0); // servers with the same load take turns
   });
 
+  test('two servers are lost with a request: no third one gets it', async () => {
+    const copies = await Promise.all([breakNetwork(first.url), breakNetwork(first.url)]);
+    try {
+      for (const each of [network, ...copies]) each.cutAfterBytes = -1;
+      const url = await route([network, ...copies].map((each) => each.url));
+      const response = await postJson(`${url}/v1/chat/completions`, chat);
+      expect([response.status, await response.json()]).toMatchObject([502, { error: { code: 'upstream_lost' } }]);
+      expect(await numFailures(url)).toBe(2);
+    } finally {
+      for (const each of copies) await each.close();
+    }
+  });
+
   test('during a whole answer: another one answers', async () => {
     const url = await route([network.url, second.url]);
     network.cutAfterBytes = 100;
@@ -153,6 +169,24 @@ describe('a server that cannot be reached', () => {
     expect(await response.json()).toEqual(shapes[api] ?? openAi);
     expect((await fetch(`${url}/health`)).status).toBe(503);
   });
+});
+
+test('a server that has closed an idle connection is not lost', async () => {
+  const used = new WeakSet<Socket>();
+  let numClosed = 0;
+  const server = createServer(({ socket }, reply) => {
+    if (!used.has(socket)) return used.add(socket) && reply.end('{}');
+    numClosed++;
+    return socket.destroy();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const events: UpstreamEvent[] = [];
+  const { port } = server.address() as AddressInfo;
+  await route([`http://127.0.0.1:${port}`], { checkIntervalMs: 10, onUpstream: (event) => void events.push(event) });
+  await until(() => numClosed > 5);
+  expect(events.map(({ state }) => state)).toEqual(['up']);
+  server.close();
 });
 
 test('a server that is lost before its first event, with no other, is an error response', async () => {
@@ -344,6 +378,7 @@ test.each([
   [{ upstreams: ['http://a', 'http://a/'] }, 'got one of them twice'],
   [{ upstreams: ['a:8080'] }, 'upstreams: expected a URL such as'],
   [{ upstreams: ['http://a/v1'] }, 'without path and password'],
+  [{ upstreams: ['http://:secret@a'] }, 'without path and password, got one with a password'],
   [{ upstreams: ['http://a'], loadFactor: 0.5 }, 'loadFactor: expected a number from 1, got 0.5'],
   [{ upstreams: ['http://a'], keepAliveMs: 0 }, 'keepAliveMs: expected an integer from 1, got 0'],
   [{ upstreams: ['http://a'], apiKeys: [''] }, 'apiKeys: expected keys, got an empty string'],
