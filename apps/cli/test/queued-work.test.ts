@@ -183,7 +183,32 @@ test('winnow eval --queue: a worker with other weights fails the parts', async (
   expect((await worker).code).toBe(0);
 });
 
+test('lines whose model is the name of a queue for other work fail, once', async () => {
+  const input = join(folder, 'lines.jsonl');
+  const lineOf = (url: string, body: object, index: number): string =>
+    JSON.stringify({ custom_id: String(index), method: 'POST', url, body });
+  const lines = [
+    lineOf('/v1/embeddings', { model: 'texts:tiny', input: 'a' }, 0),
+    lineOf('/v1/completions', { model: 'evaluations:demo', prompt: 'a' }, 1),
+  ];
+  writeFileSync(input, lines.join('\n'));
+  const errors = join(folder, 'errors.jsonl');
+  const ended = runCli(engine, ['batch', input, '--queue', queue, '-o', join(folder, 'out.jsonl'), '--errors', errors]);
+  const host = new TestHost(engine);
+  const models = [dirname(fileURLToPath(demoModelUrl)), '--model-id', 'demo', '--embedding-model', encoder];
+  const worker = host.run(['worker', ...models, '--embedding-model-id', 'tiny', '--queue', queue, '-t', '1']);
+  await ended;
+  host.terminate();
+  expect((await worker).code).toBe(0);
+  const found = readFileSync(errors, 'utf8').trimEnd().split('\n');
+  expect(found.map((line) => JSON.parse(line) as object)).toMatchObject([
+    { custom_id: '0', error: { code: 'model_not_found', message: "no model 'texts:tiny'" } },
+    { custom_id: '1', error: { code: 'model_not_found', message: "no model 'evaluations:demo'" } },
+  ]);
+});
+
 test.each([
+  [['worker', '--queue', 'redi://user:secret@host/0?password=secret'], /got 'redi:\/\/host\/0'/],
   [['embed', '-p', 'a', '--queue', 'q.db'], /--prompt: cannot be combined with --queue/],
   [['embed', 'a.gguf', '--file', 'x', '--queue', 'q.db'], /model: cannot be combined with --queue/],
   [['embed', '--queue', 'q.db', '-o', 'x'], /--queue: requires --file PATH/],

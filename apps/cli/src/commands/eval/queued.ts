@@ -8,6 +8,7 @@ import { withoutPolicies } from '../../flags/engine-options.js';
 import type { LoadFlags } from '../../flags/load.js';
 import { displayName } from '../../models/model-location.js';
 import type { CommandContext } from '../command-host.js';
+import { withoutPassword } from '../queue/open-queue.js';
 import { endedJobs, maxAttempts, placedId, runQueued } from '../queue/queued-work.js';
 import type { EvalFlags } from './command.js';
 import { planEvaluation } from './plan.js';
@@ -66,7 +67,10 @@ async function reportOf(store: JobStore, batchId: string, url: string): Promise<
   for await (const { result, error, customId } of endedJobs(store, batchId)) {
     if (result === undefined) {
       await store.remove(batchId);
-      throw new IoError({ source: url, message: `part '${customId}' failed: ${error?.message ?? 'it was canceled'}` });
+      throw new IoError({
+        source: withoutPassword(url),
+        message: `part '${customId}' failed: ${error?.message ?? 'it was canceled'}`,
+      });
     }
     reports.push(decodeReport(result));
   }

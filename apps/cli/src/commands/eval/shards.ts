@@ -6,6 +6,7 @@ import type { LoadFlags } from '../../flags/load.js';
 import { withCalculator } from '../../models/calculator.js';
 import { createModelOpener } from '../../models/model-evaluation.js';
 import type { CommandContext } from '../command-host.js';
+import { lineInQueue } from '../queue/queued-work.js';
 import { evaluateOptionsOf, type EvaluationPlan } from './plan.js';
 
 /** Queue of the evaluations of a model by its id. */
@@ -32,16 +33,16 @@ export function evaluationShardHandler(
   own: Pick<LoadFlags, 'threads' | 'memory'>,
   context: CommandContext,
 ): JobHandler {
-  const hashes = new Map<string, Promise<string>>();
+  const hashes = new Map<string, string>();
   return async ({ queue, payload }, { signal }) => {
-    const { plan, shard, flags, weightsHash } = JSON.parse(payload) as ShardPayload;
+    const { plan, shard, flags, weightsHash } = JSON.parse(payload) as Partial<ShardPayload>;
+    if (plan === undefined || shard === undefined) throw lineInQueue(queue);
     const loaded = { ...flags, ...definedFields<LoadFlags>({ threads: own.threads, memory: own.memory }) };
     try {
       const { open, location } = await createModelOpener(models.get(queue), loaded, { ...context, signal });
       const engine = await context.io.engine();
-      const hash = hashes.get(queue) ?? engine.weightsHash(location);
-      hashes.set(queue, hash);
-      if ((await hash) !== weightsHash) {
+      if (!hashes.has(queue)) hashes.set(queue, await engine.weightsHash(location));
+      if (hashes.get(queue) !== weightsHash) {
         const message = `the model of the worker has other weights than that of the evaluation`;
         throw new JobFailure({ code: 'other_model', message }, { retry: false });
       }

@@ -28,9 +28,15 @@ export async function openQueue(url: string): Promise<JobStore> {
     const { openPostgresJobStore } = await import('@winnow/jobs-bullmq/postgres');
     return openPostgresJobStore(url);
   }
-  if (url === '' || (scheme !== undefined && scheme !== 'sqlite')) throw refuse('--queue', queueForms, url);
+  if (url === '' || (scheme !== undefined && scheme !== 'sqlite'))
+    throw refuse('--queue', queueForms, withoutPassword(url));
   const { openSqliteJobStore } = await import('@winnow/jobs/node');
   return openSqliteJobStore(scheme === undefined ? url : url.slice('sqlite:'.length));
+}
+
+/** For logs and errors. A path stays as it is. */
+export function withoutPassword(url: string): string {
+  return url.replace(/^([a-z][a-z0-9+.-]+:\/\/)(?:.*@)?([^?]*).*/is, '$1$2');
 }
 
 /** Lines that name no model belong to the only one of their kind. */

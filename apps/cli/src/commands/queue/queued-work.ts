@@ -2,12 +2,12 @@
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { JobInfo, JobStore } from '@winnow/jobs';
+import { JobFailure, type JobInfo, type JobStore } from '@winnow/jobs';
 import { IoError } from '@winnow/tensor';
 import { InterruptedError } from '../../errors/errors.js';
 import type { Unit } from '../../terminal/progress.js';
 import type { CommandContext } from '../command-host.js';
-import { openQueue } from './open-queue.js';
+import { openQueue, withoutPassword } from './open-queue.js';
 
 const pollMs = 250;
 /** Time without a worker after which the command says so. */
@@ -67,13 +67,16 @@ async function untilDone(
       const { waiting, running, completed, failed } = await store.counts(batchId);
       const numDone = completed + failed;
       if (waiting + running + numDone < total) {
-        throw new IoError({ source: url, message: 'the batch was canceled or removed by another process' });
+        throw new IoError({
+          source: withoutPassword(url),
+          message: 'the batch was canceled or removed by another process',
+        });
       }
       if (waiting + running === 0) return;
       progress.show('queue', numDone, total, unit);
       if (running > 0) lonelySinceMs = performance.now();
       else if (performance.now() - lonelySinceMs > lonelyMs) {
-        warn(`no worker answers the ${unit}; winnow worker --queue ${url} starts one`);
+        warn(`no worker answers the ${unit}; winnow worker --queue ${withoutPassword(url)} starts one`);
         lonelySinceMs = Infinity;
       }
       await sleep(pollMs, undefined, { signal: ending }).catch(() => {});
@@ -86,6 +89,11 @@ async function untilDone(
     unsubscribe();
     progress.clear();
   }
+}
+
+/** The queue of a line of a batch is the model that it names, which may be the name of a queue for other work. */
+export function lineInQueue(queue: string): JobFailure {
+  return new JobFailure({ code: 'model_not_found', message: `no model '${queue}'` }, { retry: false });
 }
 
 /** Pages of a batch's jobs that have ended, by position. */

@@ -2,6 +2,7 @@
 import type { EmbeddingModel, EmbedOptions, TextEmbedding } from '@winnow/engine';
 import { JobFailure, type ClaimedJob, type JobError, type JobHandler } from '@winnow/jobs';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { lineInQueue } from './queued-work.js';
 
 /** Queue of the texts for a model by its id. Undefined: for a worker's only embedding model. */
 export function textQueueOf(modelId: string | undefined): string {
@@ -29,7 +30,8 @@ export interface EmbeddedShard {
 /** A text that the model refuses fails alone: the others have their vectors. */
 export function textShardHandler(models: ReadonlyMap<string, EmbeddingModel>): JobHandler {
   return async (job: ClaimedJob, { signal }) => {
-    const { texts, options } = JSON.parse(job.payload) as TextShard;
+    const { texts, options } = JSON.parse(job.payload) as Partial<TextShard>;
+    if (texts === undefined) throw lineInQueue(job.queue);
     const model = models.get(job.queue);
     if (model === undefined) {
       throw new JobFailure(
