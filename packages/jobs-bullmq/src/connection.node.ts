@@ -5,6 +5,7 @@ import { RedisConnection } from 'bullmq';
 import { Redis } from 'ioredis';
 import type { Reply, Scripts } from './script-job-store.node.js';
 import { scripts, type ScriptName } from './scripts/index.js';
+import { sourceOf } from './source.js';
 
 export class ScriptConnection implements Scripts {
   readonly #source: string;
@@ -35,7 +36,7 @@ export class ScriptConnection implements Scripts {
     maxWaitMs: number,
     isVolatileAllowed: boolean,
   ): Promise<ScriptConnection> {
-    const source = withoutPassword(url);
+    const source = sourceOf(url);
     const connection = new ScriptConnection(source, url, prefix, maxWaitMs);
     try {
       const client = await connection.#withinTime(connection.#connection.client);
@@ -93,11 +94,6 @@ export class ScriptConnection implements Scripts {
     const message = `Redis: ${error instanceof Error ? error.message : String(error)}`;
     return new IoError({ source: this.#source, message }, { cause: error });
   }
-}
-
-function withoutPassword(url: string): string {
-  const { protocol, host, pathname } = new URL(url);
-  return `${protocol}//${host}${pathname}`;
 }
 
 /** Of the oldest server that knows the commands of the scripts. */

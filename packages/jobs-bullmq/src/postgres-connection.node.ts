@@ -5,6 +5,7 @@ import pg from 'pg';
 import { definitionsOf } from './postgres/functions.js';
 import type { Reply, Scripts } from './script-job-store.node.js';
 import type { ScriptName } from './scripts/index.js';
+import { sourceOf } from './source.js';
 
 /** Marks a schema as ours, as its comment. */
 const mark = 'job store of Winnow, version 1';
@@ -20,8 +21,7 @@ export class FunctionConnection implements Scripts {
   #isOpen = true;
 
   private constructor(url: string, schema: string, maxWaitMs: number) {
-    const { protocol, host, pathname } = new URL(url);
-    this.#source = `${protocol}//${host}${pathname}`;
+    this.#source = sourceOf(url);
     this.#schema = schema;
     this.#maxWaitMs = maxWaitMs;
     const times = { connectionTimeoutMillis: maxWaitMs, query_timeout: maxWaitMs };
@@ -90,7 +90,10 @@ export class FunctionConnection implements Scripts {
     }
   }
 
-  /** A server that is restarted answers later. Whatever was sent before has the same effect twice as once. */
+  /**
+   * A server that is restarted answers later. A claim that was executed but not answered lapses; any other change has the same effect
+   * twice as once, although a holder may be told that it lost what it has just ended.
+   */
   async #withinTime<T>(work: () => Promise<T>): Promise<T> {
     const endMs = performance.now() + this.#maxWaitMs;
     for (;;) {

@@ -3,6 +3,7 @@ import { checkInteger, type JobStore } from '@winnow/jobs';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { FunctionConnection } from './postgres-connection.node.js';
 import { ScriptJobStore } from './script-job-store.node.js';
+import { sourceOf } from './source.js';
 
 export interface PostgresJobStoreOptions {
   /** Schema of its tables and functions, which is created if it is missing. Default `winnow_jobs`. */
@@ -29,7 +30,7 @@ export async function openPostgresJobStore(url: string, options: PostgresJobStor
   checkOptions(options, optionNames);
   const { schema = 'winnow_jobs', maxWaitMs = 60_000, pollMs = 200, now } = options;
   if (!/^postgres(ql)?:$/.test(URL.parse(url)?.protocol ?? '')) {
-    throw new ArgumentError({ argument: 'url', expected: 'postgres://HOST/DATABASE', actual: url });
+    throw new ArgumentError({ argument: 'url', expected: 'postgres://HOST/DATABASE', actual: sourceOf(url) });
   }
   if (!/^[a-z_][a-z0-9_]{0,62}$/.test(schema)) {
     const expected = 'a name of at most 63 lowercase letters, digits and underscores';

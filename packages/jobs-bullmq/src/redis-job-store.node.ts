@@ -3,6 +3,7 @@ import { checkInteger, checkText, type JobStore } from '@winnow/jobs';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { ScriptConnection } from './connection.node.js';
 import { ScriptJobStore } from './script-job-store.node.js';
+import { sourceOf } from './source.js';
 
 export interface RedisJobStoreOptions {
   /** Begins all keys of the store, so that several stores fit one server. Default `winnow-jobs`. */
@@ -35,7 +36,7 @@ export async function openRedisJobStore(url: string, options: RedisJobStoreOptio
   checkOptions(options, optionNames);
   const { prefix = 'winnow-jobs', maxWaitMs = 60_000, isVolatileAllowed = false, pollMs = 200, now } = options;
   if (!/^rediss?:$/.test(URL.parse(url)?.protocol ?? '')) {
-    throw new ArgumentError({ argument: 'url', expected: 'redis://HOST or rediss://HOST', actual: url });
+    throw new ArgumentError({ argument: 'url', expected: 'redis://HOST or rediss://HOST', actual: sourceOf(url) });
   }
   checkText('prefix', prefix);
   checkInteger('maxWaitMs', maxWaitMs, 1);

@@ -5,8 +5,11 @@ import {
   checkInteger,
   checkJobs,
   checkText,
+  eventOptionNames,
+  failOptionNames,
   jobStates,
   lapsedError,
+  listOptionNames,
   noCounts,
   resolveClaimOptions,
   resolveEnqueueOptions,
@@ -29,7 +32,7 @@ import {
   type NewJob,
   type QueueInfo,
 } from '@winnow/jobs';
-import { checkOptions, definedFields, ReleasedError, type OptionNames } from '@winnow/tensor';
+import { checkOptions, definedFields, ReleasedError } from '@winnow/tensor';
 import type { ScriptName } from './scripts/index.js';
 
 /** Reply of a script: texts, numbers, and lists of these. */
@@ -42,10 +45,6 @@ export interface Scripts {
   run(name: ScriptName, ...values: readonly (string | number)[]): Promise<Reply>;
   close(): Promise<void>;
 }
-
-const failOptionNames: OptionNames<FailOptions> = { retry: true, delayMs: true };
-const listOptionNames: OptionNames<ListOptions> = { states: true, after: true, limit: true };
-const eventOptionNames: OptionNames<EventOptions> = { batchId: true, after: true, signal: true };
 
 const eventsPerRead = 500;
 const jobsPerRead = 200;

@@ -91,4 +91,6 @@ it('rejects other URLs and schemas', async () => {
   ] as const) {
     await expect(openPostgresJobStore(url, { schema })).rejects.toSatisfy(ArgumentError.isInstance);
   }
+  const refused = openPostgresJobStore('postgress://user:secret@localhost/a?password=secret');
+  await expect(refused).rejects.toThrow(/got postgress:\/\/localhost\/a$/);
 });

@@ -1,6 +1,14 @@
 /** Checks of what callers of a job store pass. */
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
-import { jobPriorities, type ClaimOptions, type EnqueueOptions, type NewJob } from './job-store.js';
+import {
+  jobPriorities,
+  type ClaimOptions,
+  type EnqueueOptions,
+  type EventOptions,
+  type FailOptions,
+  type ListOptions,
+  type NewJob,
+} from './job-store.js';
 
 const enqueueOptionNames: OptionNames<EnqueueOptions> = {
   queue: true,
@@ -16,6 +24,10 @@ const claimOptionNames: OptionNames<ClaimOptions> = {
   queues: true,
   alone: true,
 };
+
+export const failOptionNames: OptionNames<FailOptions> = { retry: true, delayMs: true };
+export const listOptionNames: OptionNames<ListOptions> = { states: true, after: true, limit: true };
+export const eventOptionNames: OptionNames<EventOptions> = { batchId: true, after: true, signal: true };
 
 export interface ResolvedEnqueueOptions extends Required<Omit<EnqueueOptions, 'expiresAtMs'>> {
   readonly expiresAtMs: number | undefined;

@@ -2,7 +2,16 @@
 import { randomUUID } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
 import { checkOptions, ReleasedError, type OptionNames } from '@winnow/tensor';
-import { checkInteger, checkJobs, checkText, resolveClaimOptions, resolveEnqueueOptions } from '../checks.js';
+import {
+  checkInteger,
+  checkJobs,
+  checkText,
+  eventOptionNames,
+  failOptionNames,
+  listOptionNames,
+  resolveClaimOptions,
+  resolveEnqueueOptions,
+} from '../checks.js';
 import {
   lapsedError,
   noCounts,
@@ -58,9 +67,6 @@ export interface SqliteJobStoreOptions {
 }
 
 const optionNames: OptionNames<SqliteJobStoreOptions> = { now: true, pollMs: true };
-const failOptionNames: OptionNames<FailOptions> = { retry: true, delayMs: true };
-const listOptionNames: OptionNames<ListOptions> = { states: true, after: true, limit: true };
-const eventOptionNames: OptionNames<EventOptions> = { batchId: true, after: true, signal: true };
 
 const eventsPerRead = 500;
 

@@ -1,0 +1,5 @@
+/** The address of a server for errors: without user, password and options. */
+export function sourceOf(url: string): string {
+  const parsed = URL.parse(url);
+  return parsed === null ? 'no URL' : `${parsed.protocol}//${parsed.host}${parsed.pathname}`;
+}
