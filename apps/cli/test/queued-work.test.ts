@@ -1,85 +1,25 @@
-/** `winnow embed --queue` and `winnow eval --queue` with real workers: the results of one process, also when workers are killed. */
-import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+/** `winnow embed --queue` and `winnow eval --queue` with workers in this process. */
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import * as engine from '@winnow/engine';
-import { openSqliteJobStore } from '@winnow/jobs/node';
 import { redisProgram, repoRoot, startRedisServer } from '@winnow/test-utils';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { runCli, TestHost } from './run-cli.js';
 
-const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 const encoder = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'bert-mean', 'model.gguf');
 
 let folder: string;
 let queue: string;
-let workers: ChildProcess[] = [];
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-queued-'));
   queue = join(folder, 'jobs.db');
 });
-afterEach(async () => {
-  for (const child of workers) {
-    if (child.exitCode !== null || child.signalCode !== null) continue;
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-  }
-  workers = [];
-  rmSync(folder, { recursive: true });
-});
-
-function startWorker(...flags: readonly string[]): ChildProcess {
-  const argv = ['worker', '--queue', queue, '-t', '1', '-q', ...flags];
-  const child = spawn(process.execPath, [program, ...argv], { stdio: ['ignore', 'ignore', 'inherit'] });
-  workers.push(child);
-  return child;
-}
-
-/** Resolves when the only batch of the queue has as many results. */
-async function untilDone(numJobs: number): Promise<void> {
-  while (!existsSync(queue)) await sleep(10);
-  const store = await openSqliteJobStore(queue);
-  try {
-    for (;;) {
-      const [batchId] = await store.batches();
-      if (batchId !== undefined && (await store.counts(batchId)).completed >= numJobs) return;
-      await sleep(10);
-    }
-  } finally {
-    await store.close();
-  }
-}
+afterEach(() => rmSync(folder, { recursive: true }));
 
 const textOf = (index: number): string => `Line ${index} of the log tells of ${index * 7} boats and a harbour.`;
-
-describe.skipIf(process.platform === 'win32')('winnow embed --queue', () => {
-  test('has the vectors of one process, also when a worker and the command are killed', async () => {
-    const input = join(folder, 'texts.txt');
-    const texts = Array.from({ length: 600 }, (_, index) => textOf(index));
-    writeFileSync(input, texts.join('\r\n'));
-    const output = join(folder, 'vectors.npy');
-    const argv = ['embed', '--file', input, '--queue', queue, '--npy', '-o', output];
-    const command = spawn(process.execPath, [program, ...argv], { stdio: 'ignore' });
-    const victim = startWorker('--embedding-model', encoder);
-    await untilDone(2);
-    command.kill('SIGKILL');
-    victim.kill('SIGKILL');
-    await Promise.all([command, victim].map((child) => child.exitCode ?? child.signalCode ?? once(child, 'exit')));
-    expect(existsSync(output)).toBe(false);
-    startWorker('--embedding-model', encoder);
-    const { code, stderr } = await runCli(engine, argv);
-    expect([code, stderr]).toEqual([0, `winnow: 600 of 600 texts embedded in ${output}\n`]);
-    const alone = join(folder, 'alone.npy');
-    expect((await runCli(engine, ['embed', encoder, '--file', input, '--npy', '-o', alone, '-t', '1'])).code).toBe(0);
-    expect(readFileSync(output).equals(readFileSync(alone))).toBe(true);
-    expect(existsSync(join(folder, 'vectors.npy.errors.jsonl'))).toBe(false);
-  });
-});
 
 test('winnow embed --queue: a text that fails has its error, and files have a number of rows', async () => {
   const input = join(folder, 'texts.txt');
@@ -88,11 +28,12 @@ test('winnow embed --queue: a text that fails has its error, and files have a nu
   const output = join(folder, 'vectors');
   const flags = ['--queue', queue, '--jsonl', '-o', output, '--rows-per-file', '2', '--model-id', 'tiny'];
   const ended = runCli(engine, ['embed', '-f', input, ...flags]);
-  while (!existsSync(queue)) await sleep(10);
-  await sleep(100);
-  const worker = ['worker', '--embedding-model', encoder, '--embedding-model-id', 'tiny', '--queue', queue];
-  expect(await runCli(engine, [...worker, '--until-empty', '-t', '1'])).toMatchObject({ code: 0 });
+  const host = new TestHost(engine);
+  const models = ['--embedding-model', encoder, '--embedding-model-id', 'tiny'];
+  const worker = host.run(['worker', ...models, '--queue', queue, '-t', '1']);
   expect(await ended).toMatchObject({ code: 0, stderr: expect.stringContaining('4 of 5 texts embedded') });
+  host.terminate();
+  expect((await worker).code).toBe(0);
   expect(readdirSync(output)).toEqual(['00000.jsonl', '00001.jsonl', '00002.jsonl']);
   const rows = readdirSync(output).flatMap((name) => readFileSync(join(output, name), 'utf8').trimEnd().split('\n'));
   const found = rows.map((row) => JSON.parse(row) as { line: number; text: string; embedding: number[] | null });
@@ -115,26 +56,6 @@ test('winnow embed --queue: a text that fails has its error, and files have a nu
     { line: 3, error: { code: 'context_length_exceeded', message: expect.stringContaining('128') } },
     '',
   ]);
-});
-
-describe.skipIf(process.platform === 'win32')('winnow eval --queue', () => {
-  const argv = [
-    ...['eval', '--tokens', '32', '--attention-tokens', '16', '--parts', 'logits,attention,tasks'],
-    ...['--policies', 'dense|streaming:window=8|subquadratic:window=8,block=2000', '--kv-dtypes', 'q8_0'],
-    ...['--tasks', 'passkey', '--task-lengths', '64', '--cases', '1', '--json', '-q'],
-  ];
-  test('has the report of one process, also when a worker is killed', async () => {
-    const ended = runCli(engine, [...argv, '--queue', queue]);
-    const victim = startWorker();
-    await untilDone(1);
-    victim.kill('SIGKILL');
-    startWorker('--until-empty');
-    startWorker('--until-empty');
-    const { code, stdout, stderr } = await ended;
-    expect([code, stderr]).toEqual([0, '']);
-    const alone = await runCli(engine, argv);
-    expect(JSON.parse(stdout)).toEqual(JSON.parse(alone.stdout));
-  });
 });
 
 test.skipIf(redisProgram === undefined)('winnow eval --queue and winnow embed --queue in Redis', async () => {

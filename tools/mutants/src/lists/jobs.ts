@@ -196,7 +196,7 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/cli/src/commands/eval/shards.ts',
-    find: 'if ((await hash) !== weightsHash) {',
+    find: 'if (hashes.get(queue) !== weightsHash) {',
     replace: 'if (weightsHash === undefined) {',
     tests: ['test/queued-work.test.ts'],
   },

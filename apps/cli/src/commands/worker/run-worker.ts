@@ -4,7 +4,7 @@ import { runWorker, type JobStore } from '@winnow/jobs';
 import { exitCodes, InterruptedError, UsageError } from '../../errors/errors.js';
 import { LineFigures } from '../batch/figures.js';
 import { withLineServer, type LineModels, type LineServer, type NamedModel } from '../batch/line-server.js';
-import { openQueue } from '../queue/open-queue.js';
+import { openQueue, withoutPassword } from '../queue/open-queue.js';
 import type { CommandContext } from '../command-host.js';
 import type { WorkerFlags } from './command.js';
 import { depthOf, progressLine, WorkerReport } from './worker-report.js';
@@ -66,7 +66,7 @@ async function work(store: JobStore, lines: LineServer, flags: WorkerFlags, cont
     await print({ event: 'progress', ...progress });
   };
   const ofLines = lines.pools.flatMap((pool) => pool.queues);
-  warn(`answering lines of ${ofLines.join(', ')} in ${flags.queue}, ${numLines} at once`);
+  warn(`answering lines of ${ofLines.join(', ')} in ${withoutPassword(flags.queue)}, ${numLines} at once`);
   await print({ event: 'start', queues: ofLines, maxLines: numLines });
   try {
     await runWorker(store, {
