@@ -18,7 +18,8 @@ export async function mergedList(
   const settled = await Promise.allSettled(
     upstreams.map(async (upstream) => {
       const response = await upstream.send({ method, path, headers, signal });
-      const { bytes } = await readWhole(response, maxListBytes);
+      const { bytes, hasMore } = await readWhole(response, maxListBytes);
+      if (hasMore) response.destroy();
       return { response, text: Buffer.concat(bytes) };
     }),
   );

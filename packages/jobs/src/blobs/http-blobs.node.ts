@@ -32,9 +32,15 @@ const partBytes = 1024 * 1024;
 /**
  * A key is a path below the URL. Reads continue after a transient failure from the byte where it occurred. The server must
  * make a PUT visible when it is complete, or never, and know `If-None-Match: *` for `ifAbsent`; it cannot list or resume.
+ * @throws {ArgumentError} for no URL, or one with a password, which would be in errors: that belongs in a header
  */
 export function createHttpBlobStore(url: string | URL, options: HttpBlobStoreOptions = {}): BlobStore {
   checkOptions(options, optionNames);
+  const parsed = URL.parse(String(url));
+  if (parsed === null || parsed.username !== '' || parsed.password !== '') {
+    const actual = parsed === null ? `'${String(url)}'` : 'one with a password';
+    throw new ArgumentError({ argument: 'url', expected: 'a URL without a password', actual });
+  }
   return new HttpBlobStore(String(url).replace(/\/*$/, '/'), options);
 }
 
