@@ -23,7 +23,7 @@ const textOf = (index: number): string => `Line ${index} of the log tells of ${i
 
 test('winnow embed --queue: a text that fails has its error, and files have a number of rows', async () => {
   const input = join(folder, 'texts.txt');
-  const long = Array.from({ length: 200 }, () => 'boat').join(' ');
+  const long = 'boat '.repeat(60_000); // alone in its part
   writeFileSync(input, [textOf(0), '', long, textOf(3), textOf(4)].join('\n'));
   const output = join(folder, 'vectors');
   const flags = ['--queue', queue, '--jsonl', '-o', output, '--rows-per-file', '2', '--model-id', 'tiny'];
