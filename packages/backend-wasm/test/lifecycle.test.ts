@@ -65,7 +65,7 @@ async function collectGarbage(): Promise<void> {
   collect();
 }
 
-const numCreations = testCoverage === 'full' ? 1000 : 20;
+const numCreations = testCoverage === 'full' ? 1000 : 50;
 
 // a thousand backends take longer than the default timeout on a busy machine
 const timeout = Math.max(120_000, numCreations * 600);
