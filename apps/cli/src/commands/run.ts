@@ -66,9 +66,12 @@ export function registerRun(program: Command, host: CommandHost): void {
       ...textOptions('the prompt'),
       flag('--chat', 'treat the prompt as a user message and apply the chat template'),
       flag('--system <text>', 'system message, with --chat'),
-      listOption('--image <file>', 'an image before the prompt: PNG, JPEG or WebP; may be repeated'),
     ],
-    advanced: [tokensOption(), flag('--no-chat', 'use the prompt unchanged (default)')],
+    advanced: [
+      listOption('--image <file>', 'an image before the prompt: PNG, JPEG or WebP; may be repeated'),
+      tokensOption(),
+      flag('--no-chat', 'use the prompt unchanged (default)'),
+    ],
   });
   addGenerationOptions(command, 128, 'to generate');
   addSpeculativeOption(addLoadOptions(addAttentionOptions(command)));
