@@ -105,8 +105,13 @@ test('a rotary amplitude that GGUF files of DeepSeek cannot hold is refused', as
 
 const names = [...Object.values(goldenNames).flat(), ...encoders];
 
+/** Models that take images are refused: convert-files.test.ts. */
+const imageNames = Object.keys(
+  JSON.parse(readFileSync(new URL('../../engine/test/image-golden-names.json', import.meta.url), 'utf8')) as object,
+);
+
 test('every architecture has a golden', () => {
-  const tested = new Set([...Object.keys(goldenNames), ...Object.keys(encoderNames)]);
+  const tested = new Set([...Object.keys(goldenNames), ...Object.keys(encoderNames), ...imageNames]);
   expect(architectures.map(({ name }) => name).filter((name) => !tested.has(name))).toEqual([]);
 });
 
