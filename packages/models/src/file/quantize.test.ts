@@ -54,8 +54,8 @@ describe('reencodedView', () => {
         const whole = converted(from, await bytesOf(stored), to, 3 * 512);
         const expected = from === to ? await bytesOf(stored) : whole;
         expect(await bytesOf(view)).toEqual(expected);
-        // starts and ends within blocks
-        for (const piece of [1, 7, 33, 145, 1000]) {
+        // starts and ends within blocks; single bytes encode a block each, so once per encoder
+        for (const piece of from === 'f32' ? [1, 7, 33, 145, 1000] : [33, 1000]) {
           const joined = new Uint8Array(view.sizeBytes);
           for (let at = 0; at < joined.length; at += piece) {
             await view.read(joined.subarray(at, at + piece), { byteOffset: at });
