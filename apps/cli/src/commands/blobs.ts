@@ -25,7 +25,8 @@ export async function openBlobs(flagName: string, address: string): Promise<Blob
   const { createFolderBlobStore, createHttpBlobStore } = await import('@winnow/jobs/node');
   if (scheme === 's3') return openS3(flagName, address);
   if (scheme === 'http' || scheme === 'https') return createHttpBlobStore(address);
-  if (address === '' || scheme !== undefined) throw refuse(flagName, blobForms, address);
+  if (scheme !== undefined) throw refuse(flagName, blobForms, `${scheme}://...`); // the rest may hold a password
+  if (address === '') throw refuse(flagName, blobForms, address);
   return createFolderBlobStore(address);
 }
 
