@@ -146,7 +146,7 @@ describe('a service that fails', () => {
     await expect(store.stat('a')).rejects.toMatchObject({ name: 'BlobError', reason: 'unavailable' });
   });
 
-  it('is told apart from one that refuses', async () => {
+  it('is not mistaken for one that refuses', async () => {
     server.next.push((request, response) => {
       request.resume();
       s3Failure(response, 400, 'BadDigest');

@@ -7,7 +7,6 @@ import {
   type ModelFile,
   type Pooling,
   type ScaledLora,
-  type VisionPart,
 } from '@winnow/models';
 import type { Backend, Executable, Program } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
@@ -18,8 +17,7 @@ import { TextReranker, type Reranker } from '../embedding/reranker.js';
 import { checkRerankTemplate } from '../embedding/judge-prompt.js';
 import { programsOf, type EmbeddingPlan } from '../embedding/plan.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
-import { ImageEncoder, processorOf } from '../images/image-encoder.js';
-import type { DeviceRecovery } from '../memory/device-recovery.js';
+import { processorOf } from '../images/image-encoder.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
@@ -30,6 +28,7 @@ import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
 import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
 import { budgetOf, checkWeightTiers } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
+import { createImageEncoder } from './create-image-encoder.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { checkSameModel, modelHash } from './model-hash.js';
@@ -180,7 +179,7 @@ async function createModel<M>(
     plan,
     executable: executableOf(plan.program),
     deviceRecovery,
-    images: described.processor && imageEncoder(described, resources, deviceRecovery, host),
+    images: createImageEncoder(described, resources, deviceRecovery, host),
     nonFinite: resources.nonFiniteSearch(description),
     notices: [...notices, ...(sparse?.notices ?? []), ...planNotices(plan.memory)],
     feedForwardMetrics: () => feedForward.metrics(),
@@ -192,19 +191,5 @@ async function createModel<M>(
       buffers,
     },
     release: () => resources.release(),
-  });
-}
-
-function imageEncoder(
-  { fitted, processor }: DescribedModel<unknown>,
-  { backend, buffers, executables }: ModelResources,
-  deviceRecovery: DeviceRecovery,
-  host: EngineHost,
-): ImageEncoder {
-  return new ImageEncoder({
-    ...{ backend, buffers, deviceRecovery, decode: host.decodeImage },
-    vision: fitted.description.vision as VisionPart,
-    processor: processor as ImageProcessor,
-    executable: executables.get(fitted.plan.visionProgram as Program) as Executable,
   });
 }

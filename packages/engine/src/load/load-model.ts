@@ -1,16 +1,15 @@
 /** Loads an open decoder into a backend. */
-import { describeModel, type ModelDescription, type ModelFile, type ScaledLora, type VisionPart } from '@winnow/models';
-import type { Backend, Executable, Program } from '@winnow/ops';
+import { describeModel, type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
+import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ImageProcessor } from '@winnow/vision';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { Constraints } from '../generation/constraint.js';
 import { traceFeedForward } from '../generation/logprobs.js';
 import { checkDraftModel, checkHasDraftModel } from '../generation/speculation/draft-model.js';
-import { ImageEncoder, processorOf } from '../images/image-encoder.js';
+import { processorOf } from '../images/image-encoder.js';
 import { ImagePrompts } from '../images/image-prompts.js';
 import { ImageRows } from '../images/image-rows.js';
-import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
 import { chooseAttention } from '../plan/auto-attention.js';
@@ -32,6 +31,7 @@ import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
 import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
 import { budgetOf } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
+import { createImageEncoder } from './create-image-encoder.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { checkSameModel, modelHash } from './model-hash.js';
@@ -164,7 +164,7 @@ async function loadWeights(
     images: rows && { rows, tokenId, backend, buffers },
     verifiesDrafts: batchInvariant,
   });
-  const encoder = described.processor && imageEncoder(described, resources, deviceRecovery, engineHost);
+  const encoder = createImageEncoder(described, resources, deviceRecovery, engineHost);
   const exclusive = <T>(task: () => Promise<T>): Promise<T> => runtime.scheduler.exclusive(task);
   const tokenText = tokenId === undefined ? '' : described.tokenizer.tokenText(tokenId);
   const images =
@@ -318,18 +318,4 @@ export function templateOf({ name, chatTemplate }: OpenedModel, tokenizer: Token
   };
   const texts = Object.entries(ids).map(([key, id]) => [key, id === undefined ? '' : tokenizer.tokenText(id)]);
   return createChatTemplate(name, chatTemplate, Object.fromEntries(texts));
-}
-
-function imageEncoder(
-  { fitted, processor }: DescribedModel,
-  { backend, buffers, executables }: ModelResources,
-  deviceRecovery: DeviceRecovery,
-  host: EngineHost,
-): ImageEncoder {
-  return new ImageEncoder({
-    ...{ backend, buffers, deviceRecovery, decode: host.decodeImage },
-    vision: fitted.description.vision as VisionPart,
-    processor: processor as ImageProcessor,
-    executable: executables.get(fitted.plan.visionProgram as Program) as Executable,
-  });
 }

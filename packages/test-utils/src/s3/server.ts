@@ -86,7 +86,7 @@ const strict = new S3rver(options);
 const [checking, listing] = [strict, new S3rver({ ...options, allowMismatchedSignatures: true })].map((each) => each.callback());
 const isList = ({ url }) => /^[/][^/]+[/]([?]|$)/.test(url);
 const server = require('node:http').createServer((request, response) => (isList(request) ? listing : checking)(request, response));
-strict.configureBuckets().then(() => server.listen(0, '127.0.0.1', () => console.log(server.address().port)));`;
+strict.configureBuckets().then(() => server.listen(0, '127.0.0.1', () => process.stdout.write(server.address().port + '\\n')));`;
 
 /** In a process of its own, with the modules that plain Node gives it. */
 async function startS3rver(folder: string): Promise<S3rver> {
