@@ -6,6 +6,7 @@ import { postgresProgram, startPostgresServer, type PostgresServer } from '@winn
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPostgresJobStore } from '../src/postgres.node.js';
+import { checkRestart } from './restarts.js';
 
 const jobsOf = (...ids: readonly string[]) => ids.map((customId, index) => ({ customId, index, payload: customId }));
 
@@ -70,23 +71,7 @@ describe.skipIf(postgresProgram === undefined)('with postgres', () => {
 describe.skipIf(postgresProgram === undefined)('a server that ends', () => {
   it('is waited for, and has everything when it is started again', async () => {
     const server = await startPostgresServer();
-    let store: JobStore | undefined;
-    try {
-      store = await openPostgresJobStore(server.url);
-      await store.enqueue('batch', jobsOf('a', 'b'));
-      const [job] = await store.claim({ worker: 'worker', leaseMs: 60_000 });
-      await server.kill();
-      const completing = store.complete(job as never, 'done'); // sent when the server is back
-      await server.start();
-      expect(await completing).toBe('held');
-      expect((await store.list('batch')).map(({ state, result }) => [state, result])).toEqual([
-        ['completed', 'done'],
-        ['waiting', undefined],
-      ]);
-    } finally {
-      await store?.close();
-      await server.stop();
-    }
+    await checkRestart(server, () => openPostgresJobStore(server.url));
     const late = openPostgresJobStore(server.url, { maxWaitMs: 200 });
     await expect(late).rejects.toThrow(/no answer within 200 ms/);
     await expect(late).rejects.toSatisfy(IoError.isInstance);

@@ -2,12 +2,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import type { JobStore } from '@winnow/jobs';
 import { describeJobStore } from '@winnow/jobs/testing';
 import { ArgumentError, IoError } from '@winnow/tensor';
 import { redisProgram, sourceArguments, startRedisServer, type RedisServer } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openRedisJobStore } from '../src/index.node.js';
+import { checkRestart } from './restarts.js';
 
 /** Jobs start between two readings of the clock of Redis. */
 async function checkClock(url: string): Promise<void> {
@@ -82,26 +82,7 @@ describe.skipIf(redisProgram === undefined)('a server that ends', () => {
   it('is waited for, and has everything when it is started again', async () => {
     // A busy disk lets Redis put off writing what it answered, which SIGKILL would lose.
     const server = await startRedisServer(['--appendonly', 'yes', '--appendfsync', 'always']);
-    let store: JobStore | undefined;
-    try {
-      store = await openRedisJobStore(server.url);
-      await store.enqueue(
-        'batch',
-        ['a', 'b'].map((customId, index) => ({ customId, index, payload: customId })),
-      );
-      const [job] = await store.claim({ worker: 'worker', leaseMs: 60_000 });
-      await server.kill();
-      const completing = store.complete(job as never, 'done'); // sent when the server is back
-      await server.start();
-      expect(await completing).toBe('held');
-      expect((await store.list('batch')).map(({ state, result }) => [state, result])).toEqual([
-        ['completed', 'done'],
-        ['waiting', undefined],
-      ]);
-    } finally {
-      await store?.close();
-      await server.stop();
-    }
+    await checkRestart(server, () => openRedisJobStore(server.url));
   });
 
   it('fails calls when it does not come back in time', async () => {
