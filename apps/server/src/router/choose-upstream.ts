@@ -23,7 +23,7 @@ export interface Choice<T> {
 }
 
 export interface PromptPlace {
-  /** Of the first page. Undefined: no page is worth being found again. */
+  /** Of the first page. Undefined: the prompt is too short to have one. */
   readonly firstPage: string | undefined;
   /** The server that has most of the prompt. */
   readonly ownerId: string | undefined;

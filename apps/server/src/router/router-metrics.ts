@@ -18,11 +18,11 @@ export class RouterMetrics {
   );
   readonly choices = new Counter(
     'winnow_router_choices_total',
-    'Chosen servers by reason: prefix (it has the pages), hash (of the first page), load, stored (it has the stored response).',
+    'Chosen servers by reason: prefix (it has the pages), hash (of the first page), load, stored (it has the stored response), batches.',
   );
   readonly failures = new Counter(
     'winnow_router_upstream_failures_total',
-    'Requests that a server did not answer, by server: another one was tried.',
+    'Requests that a server failed to answer, or to answer to the end, by server.',
   );
   readonly broken = new Counter(
     'winnow_router_streams_broken_total',

@@ -337,7 +337,7 @@ describe('uploads', () => {
 });
 
 describe('the end of a request', () => {
-  test('a router that closes ends its streams and refuses requests', async () => {
+  test('a router that closes lets its streams finish and refuses requests', async () => {
     const url = await route([second.url]);
     const router = routers[0] as WinnowRouter;
     const body = { model: 'endless', prompt: 'Once', max_tokens: 60, stream: true };

@@ -81,7 +81,7 @@ export function registerEmbed(program: Command, host: CommandHost): void {
       flag('--model-id <id>', "id of the workers' model (default: that of workers with one embedding model)"),
       numberOption(
         '--rows-per-file <n>',
-        'write files with as many texts each to the folder OUTPUT',
+        'write files of this many texts each to the folder OUTPUT',
         numberRules.count,
       ),
       flag('--cancel', 'take the texts out of the queue, without results'),

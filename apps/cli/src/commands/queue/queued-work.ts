@@ -13,7 +13,7 @@ const pollMs = 250;
 /** Time without a worker after which the command says so. */
 const lonelyMs = 5000;
 
-/** Number of claims of a job: as often may a worker be killed while it runs. */
+/** Number of claims of a job: this many workers may be killed while they run it. */
 export const maxAttempts = 10;
 
 export interface QueuedWork {
