@@ -104,5 +104,8 @@ it('says what the server answered', async () => {
   await expect(createHttpBlobStore(url).stat('a')).rejects.toThrow(`${url}/a: HEAD failed with status 401`);
   close();
   await expect(createHttpBlobStore(url).stat('a')).rejects.toThrow(/HEAD failed: /);
-  expect(() => createHttpBlobStore('http://user:secret@host/a')).toThrow(/^url: .* got one with a password$/);
+  for (const password of ['secret', 'sec#ret']) {
+    const address = `http://user:${password}@host/a`;
+    expect(() => createHttpBlobStore(address)).toThrow(/^url: .* got one with a password$/);
+  }
 });

@@ -104,7 +104,7 @@ export function upstreamUrl(argument: string, text: string): URL {
     url?.username === '' && url.password === '' && url.search === '' && url.hash === '' && /^\/?$/.test(url.pathname);
   if (url !== undefined && isBare && /^https?:$/.test(url.protocol)) return url;
   const expected = 'a URL such as http://10.0.0.5:8080, without path and password';
-  const hasPassword = url !== undefined && (url.username !== '' || url.password !== '');
-  const actual = hasPassword ? 'one with a password' : `'${text}'`;
+  // also of one that cannot be parsed, such as for a '#' in the password
+  const actual = text.includes('@') ? 'one with a password' : `'${text}'`;
   throw new ArgumentError({ argument, expected, actual });
 }

@@ -379,6 +379,7 @@ test.each([
   [{ upstreams: ['a:8080'] }, 'upstreams: expected a URL such as'],
   [{ upstreams: ['http://a/v1'] }, 'without path and password'],
   [{ upstreams: ['http://:secret@a'] }, 'without path and password, got one with a password'],
+  [{ upstreams: ['http://:sec#ret@a'] }, 'without path and password, got one with a password'],
   [{ upstreams: ['http://a'], loadFactor: 0.5 }, 'loadFactor: expected a number from 1, got 0.5'],
   [{ upstreams: ['http://a'], keepAliveMs: 0 }, 'keepAliveMs: expected an integer from 1, got 0'],
   [{ upstreams: ['http://a'], apiKeys: [''] }, 'apiKeys: expected keys, got an empty string'],

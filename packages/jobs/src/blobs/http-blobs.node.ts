@@ -38,7 +38,8 @@ export function createHttpBlobStore(url: string | URL, options: HttpBlobStoreOpt
   checkOptions(options, optionNames);
   const parsed = URL.parse(String(url));
   if (parsed === null || parsed.username !== '' || parsed.password !== '') {
-    const actual = parsed === null ? `'${String(url)}'` : 'one with a password';
+    // also of one that cannot be parsed, such as for a '#' in the password
+    const actual = String(url).includes('@') ? 'one with a password' : `'${String(url)}'`;
     throw new ArgumentError({ argument: 'url', expected: 'a URL without a password', actual });
   }
   return new HttpBlobStore(String(url).replace(/\/*$/, '/'), options);
