@@ -43,7 +43,8 @@ function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenI
   const inner = store.tensors.has(`${outer}vision_tower.vision_model.embeddings.class_embedding`)
     ? 'vision_model.'
     : '';
-  const tower = clipVisionTower(file, `${outer}vision_tower.${inner}`);
+  const prefix = `${outer}vision_tower.${inner}`;
+  const tower = clipVisionTower(file, prefix);
   const strategy = fields.string('vision_feature_select_strategy', 'default');
   if (strategy !== 'default') throw fields.refusal('vision_feature_select_strategy', 'default', strategy);
   const numLayers = featureLayers(file, tower);
@@ -51,7 +52,6 @@ function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenI
   const kind = activationOf(fields, 'projector_hidden_act', 'gelu');
   const isUnused = (name: string): boolean =>
     name.endsWith('.position_ids') || name.includes('post_layernorm') || isLater(name, numLayers);
-  const prefix = `${outer}vision_tower.${inner}`;
   const shown = { ...tower, config: { ...tower.config, numLayers } };
   const requests = [
     ...visionTensors(file, shown, prefix, { hasClass: true, hasPostNorm: false }),

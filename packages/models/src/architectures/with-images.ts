@@ -1,5 +1,4 @@
 /** Models that take images beside text: a vision encoder whose projected rows stand in the prompt of a decoder. */
-import type { StoredTensor } from '@winnow/bytes';
 import { Fields } from '../file/fields.js';
 import type { Weight } from '../file/weights.js';
 import type { ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
@@ -31,6 +30,6 @@ export async function describeWithImages(
   }
   const isVision = (name: string): boolean => text.otherParts.some((prefix) => name.startsWith(prefix));
   const store = renamedStore(file.store, (name) => (isVision(name) ? name : undefined));
-  const shaped = withShapes(store, (name: string, tensor: StoredTensor) => visionShape(name, tensor));
-  return { ...decoder, vision: describeVision({ ...file, store: shaped }, decoder.weights, imageTokenId) };
+  const shaped = { ...file, store: withShapes(store, visionShape) };
+  return { ...decoder, vision: describeVision(shaped, decoder.weights, imageTokenId) };
 }

@@ -14,7 +14,7 @@ export interface ModelFile {
   readonly store: RequestedStore;
 }
 
-/** Capacities of a vision program; it looks at one image, or one tile of an image, per step. */
+/** Options of a vision program, which looks at one image, or one tile of an image, per step. */
 export interface VisionProgramOptions {
   /** Whether the row of the image token, which a decoder adds, is subtracted from the rows. Default false. */
   readonly tokenRow?: boolean;

@@ -38,8 +38,6 @@ export interface VisionDesign {
   readonly weights: EmbedderDescription['weights'];
   /** Whether there is a class token, in the first row of the positions. */
   readonly hasClass: boolean;
-  /** Number of layers that are computed. Default: all. */
-  readonly numLayers?: number;
   readonly numRows: number;
   /** The token of images, where the rows stand in the prompt of a decoder. */
   readonly imageTokenId?: number;
@@ -89,7 +87,7 @@ export function describeVision(design: VisionDesign): VisionPart {
       const options = { maxTokens: numTokens, maxSequences: 1, pooling: 'mean', namePrefix: visionPrefix } as const;
       const step = beginEmbedding({ config, weights, constants: new Map() }, options);
       let x = embedPatches(step, numPatches, patchSize);
-      for (let index = 0; index < (design.numLayers ?? config.numLayers); index++) {
+      for (let index = 0; index < config.numLayers; index++) {
         step.b.setLayer(index);
         x = layer(step, index, x);
       }
