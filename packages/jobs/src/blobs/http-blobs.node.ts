@@ -68,7 +68,8 @@ class HttpBlobStore implements BlobStore {
     const url = this.#urlOf(key);
     const stream = Readable.toWeb(Readable.from(body(url), { objectMode: false })) as ReadableStream;
     const headers = ifAbsent ? { 'if-none-match': '*' } : {};
-    const { status } = await this.#send(url, 'PUT', [200, 201, 204, 412], signal, {
+    const statuses = ifAbsent ? [200, 201, 204, 412] : [200, 201, 204];
+    const { status } = await this.#send(url, 'PUT', statuses, signal, {
       ...{ body: stream, duplex: 'half', headers },
     });
     if (status === 412) throw existingBlob(url);
