@@ -72,13 +72,19 @@ export class UpstreamError extends IoError {
 /**
  * Prompts are continued as they are; token ids must be those of the server's model. Defaults are the server's: most end after 16 tokens
  * without `maxTokens`. Calls fail with `UpstreamError`.
- * @throws {ArgumentError} for a base URL that is not HTTP
+ * @throws {ArgumentError} for a base URL that is not HTTP, or has a password: that belongs in `apiKey`
  * @throws {UnknownOptionError} for an option that does not exist; calls check theirs, too
  */
 export function createOpenAiBackend(options: OpenAiBackendOptions): TextBackend {
   checkOptions(options, optionNames);
-  if (!/^https?:$/.test(URL.parse(options.baseUrl)?.protocol ?? '')) {
-    throw new ArgumentError({ argument: 'baseUrl', expected: 'an http:// or https:// URL', actual: options.baseUrl });
+  const { baseUrl } = options;
+  if (!/^https?:$/.test(URL.parse(baseUrl)?.protocol ?? '') || baseUrl.includes('@')) {
+    const actual = baseUrl.includes('@') ? 'one with a password' : baseUrl; // errors name the URL
+    throw new ArgumentError({
+      argument: 'baseUrl',
+      expected: 'an http:// or https:// URL, without a password',
+      actual,
+    });
   }
   const generateStream: TextBackend['generateStream'] = (prompt, given = {}) => {
     checkOptions(given, inferenceOptionNames);

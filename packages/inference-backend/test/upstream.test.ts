@@ -192,6 +192,9 @@ test('errors of the caller', async () => {
   expect(() => createOpenAiBackend({ baseUrl: 'localhost:8080', model: 'm' })).toThrow(
     'expected an http:// or https://',
   );
+  expect(() => createOpenAiBackend({ baseUrl: 'http://user:secret@host/v1', model: 'm' })).toThrow(
+    /without a password, got one with a password$/,
+  );
   expect(() => createFailoverBackend({ backends: [] })).toThrow('expected at least one backend');
   const both = createFailoverBackend({ backends: [primary, secondary] });
   expect(await failureOf(both.generate('Once', { topk: 1 } as object))).toMatchObject({ name: 'UnknownOptionError' });
