@@ -99,6 +99,14 @@ describeBlobStore({
   },
 });
 
+it('takes no blob for empty whose length the server does not say', async () => {
+  const answer = (): Promise<Response> => Promise.resolve(new Response(null, { status: 200 }));
+  const store = createHttpBlobStore('http://host/a', { fetch: answer });
+  await expect(store.read('b')[Symbol.asyncIterator]().next()).rejects.toThrow(
+    'http://host/a/b: the answer to HEAD has no Content-Length',
+  );
+});
+
 it('says what the server answered', async () => {
   const { url, close } = await serveBlobs(createFolderBlobStore(join(folder, 'denied')));
   await expect(createHttpBlobStore(url).stat('a')).rejects.toThrow(`${url}/a: HEAD failed with status 401`);

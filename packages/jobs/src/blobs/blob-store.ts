@@ -1,5 +1,5 @@
 /** The contract of blob stores: inputs, outputs and models, streamed by key, never whole in memory. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, type OptionNames } from '@winnow/tensor';
 
 export interface BlobInfo {
   readonly key: string;
@@ -71,6 +71,20 @@ export interface BlobStore {
 
 const maxKeyLength = 512;
 const keyPattern = /^[A-Za-z0-9_-][A-Za-z0-9._-]*(\/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$/;
+
+export const callOptionNames: OptionNames<BlobCallOptions> = { signal: true };
+export const readOptionNames: OptionNames<ReadBlobOptions> = {
+  byteOffset: true,
+  byteLength: true,
+  sha256: true,
+  signal: true,
+};
+export const writeOptionNames: OptionNames<WriteBlobOptions> = {
+  sha256: true,
+  ifAbsent: true,
+  resume: true,
+  signal: true,
+};
 
 /** @throws {ArgumentError} unless the key is a path of names of letters, digits, `_`, `-` and `.`, no name begins with `.` */
 export function checkKey(key: string): void {

@@ -2,10 +2,13 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileSink, fileSource, makeFolder, type ResumableSink } from '@winnow/bytes/node';
-import { checkOptions, type OptionNames } from '@winnow/tensor';
+import { checkOptions } from '@winnow/tensor';
 import { BlobError, existingBlob, missingBlob } from './blob-error.js';
 import {
+  callOptionNames,
   checkKey,
+  readOptionNames,
+  writeOptionNames,
   type BlobCallOptions,
   type BlobContent,
   type BlobInfo,
@@ -15,20 +18,6 @@ import {
   type WrittenBlob,
 } from './blob-store.js';
 import { Checksum, counted, readParts } from './checksum.node.js';
-
-export const callOptionNames: OptionNames<BlobCallOptions> = { signal: true };
-export const readOptionNames: OptionNames<ReadBlobOptions> = {
-  byteOffset: true,
-  byteLength: true,
-  sha256: true,
-  signal: true,
-};
-export const writeOptionNames: OptionNames<WriteBlobOptions> = {
-  sha256: true,
-  ifAbsent: true,
-  resume: true,
-  signal: true,
-};
 
 const partBytes = 256 * 1024;
 

@@ -5,8 +5,11 @@ import { httpSource } from '@winnow/bytes';
 import { ArgumentError, checkOptions, IoError, type OptionNames } from '@winnow/tensor';
 import { BlobError, existingBlob, missingBlob, reasonOfStatus } from './blob-error.js';
 import {
+  callOptionNames,
   checkKey,
   endOf,
+  readOptionNames,
+  writeOptionNames,
   type BlobCallOptions,
   type BlobContent,
   type BlobInfo,
@@ -16,7 +19,6 @@ import {
   type WrittenBlob,
 } from './blob-store.js';
 import { Checksum, counted, readParts } from './checksum.node.js';
-import { callOptionNames, readOptionNames, writeOptionNames } from './folder-blobs.node.js';
 
 export interface HttpBlobStoreOptions {
   /** Default: the global `fetch`. */
@@ -97,7 +99,12 @@ class HttpBlobStore implements BlobStore {
     if (status === 404) return undefined;
     const modified = Date.parse(headers.get('last-modified') ?? '');
     const modifiedAt = Number.isNaN(modified) ? {} : { modifiedAtMs: modified };
-    return { key, sizeBytes: Number(headers.get('content-length') ?? 0), ...modifiedAt };
+    const length = headers.get('content-length');
+    if (length === null) {
+      const message = 'the answer to HEAD has no Content-Length';
+      throw new BlobError({ source: this.#urlOf(key), reason: 'failed', message });
+    }
+    return { key, sizeBytes: Number(length), ...modifiedAt };
   }
 
   async delete(key: string, options: BlobCallOptions = {}): Promise<boolean> {
