@@ -13,6 +13,8 @@ export interface ApiErrorFields {
   readonly code?: string | undefined;
   /** When to retry, in whole seconds: becomes `Retry-After`. */
   readonly retryAfterSeconds?: number;
+  /** A second request would do it twice: becomes `X-Should-Retry: false`, which the clients of OpenAI and Anthropic obey. */
+  readonly mayBeDone?: boolean;
 }
 
 export interface ApiErrorBody {
@@ -32,6 +34,7 @@ export class ApiError extends Error {
   readonly param: string | undefined;
   readonly code: string | undefined;
   readonly retryAfterSeconds: number | undefined;
+  readonly mayBeDone: boolean;
 
   constructor(fields: ApiErrorFields, options?: { cause?: unknown }) {
     super(fields.message, options);
@@ -40,6 +43,7 @@ export class ApiError extends Error {
     this.param = fields.param;
     this.code = fields.code;
     this.retryAfterSeconds = fields.retryAfterSeconds;
+    this.mayBeDone = fields.mayBeDone ?? false;
   }
 
   toJSON(): ApiErrorBody {

@@ -40,6 +40,7 @@ export function setErrorBody(
       known = internalError(error);
     }
     if (known.retryAfterSeconds !== undefined) void reply.header('retry-after', known.retryAfterSeconds);
+    if (known.mayBeDone) void reply.header('x-should-retry', 'false');
     return reply.status(known.status).send(errorBody(known));
   });
 }

@@ -3,6 +3,7 @@ import { isRecord } from '@winnow/tensor';
 import type { FastifyRequest } from 'fastify';
 import type { IncomingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
+import type { RouteEntry } from './routes.js';
 import type { RequestHeaders } from './upstream.js';
 
 export interface RoutedCall {
@@ -15,6 +16,8 @@ export interface RoutedCall {
   /** Begins like the prompt that the model gets, as far as the request says it. */
   readonly prompt: string;
   readonly previousResponseId: string | undefined;
+  /** Whether the same server may get it twice: it leaves nothing there. */
+  readonly isRepeatable: boolean;
 }
 
 /** Those of one connection (RFC 9110, 7.6.1), those that the router sets itself, and compression, which would hide the events. */
@@ -45,8 +48,7 @@ export function forwardedHeaders(headers: IncomingHttpHeaders): Record<string, s
   return kept;
 }
 
-/** @param readsPrompt whether pages of the prompt may be cached */
-export function callOf({ method, url, headers, body }: FastifyRequest, readsPrompt: boolean): RoutedCall {
+export function callOf({ method, url, headers, body }: FastifyRequest, { kind, api }: RouteEntry): RoutedCall {
   const fields = body instanceof Uint8Array ? fieldsOf(body) : {};
   const { model, previous_response_id: previousId } = fields;
   const { 'content-length': length } = headers;
@@ -57,8 +59,9 @@ export function callOf({ method, url, headers, body }: FastifyRequest, readsProm
     headers: body === undefined || length === undefined ? forwarded : { ...forwarded, 'content-length': length },
     body: body instanceof Uint8Array || body instanceof Readable ? body : undefined,
     model: typeof model === 'string' && model !== '' ? model : undefined,
-    prompt: readsPrompt ? promptOf(fields) : '',
+    prompt: kind === 'prompt' ? promptOf(fields) : '',
     previousResponseId: typeof previousId === 'string' ? previousId : undefined,
+    isRepeatable: method !== 'POST' || (kind !== 'batches' && (api !== 'responses' || fields['store'] === false)),
   };
 }
 

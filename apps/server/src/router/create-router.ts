@@ -163,7 +163,7 @@ class HttpRouter implements WinnowRouter {
     const scope = openScope(reply, this.#limits.requestTimeoutMs, this.#shutdown.signal);
     reply.raw.once('close', () => scope.end());
     const { signal } = scope;
-    const call = callOf(request, entry.kind === 'prompt');
+    const call = callOf(request, entry);
     if (entry.kind === 'list') return mergedList(call, this.#fleet.available, reply, signal);
     const host = this.#fleet.hostOf(call, await this.#onlyServer(entry, request, call, signal));
     const reportError = this.#options.onError ?? ((): void => {});

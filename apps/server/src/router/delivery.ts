@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { ApiError } from '../http/api-error.js';
 import type { RoutedCall } from './call.js';
-import { lostTwice, noUpstream, upstreamLost } from './errors.js';
+import { lostTwice, mayBeDone, noUpstream, upstreamLost } from './errors.js';
 import { readWhole } from './read-whole.js';
 import { syntaxOf, type StreamEnd } from './stream-formats.js';
 import type { Upstream } from './upstream.js';
@@ -55,7 +55,7 @@ export class Delivery {
   }
 
   /**
-   * @throws {ApiError} 503 when no server can be reached, 502 when two were lost
+   * @throws {ApiError} 503 when no server can be reached; 502 when two were lost, or the one that may have done what must not be done twice
    * @throws the reason of the signal
    */
   async open(): Promise<Answer> {
@@ -64,6 +64,7 @@ export class Delivery {
       const upstream = this.#host.choose(this.#tried);
       if (upstream === undefined) {
         if (this.#refusal !== undefined) return this.#refusal;
+        if (!this.#call.isRepeatable && this.#numLost > 0) throw mayBeDone(this.#lastError);
         throw noUpstream('this request', this.#lastError);
       }
       this.#tried.add(upstream);
@@ -122,8 +123,8 @@ export class Delivery {
   }
 
   async #ask(upstream: Upstream): Promise<Answer> {
-    const { method, path, headers, body } = this.#call;
-    const response = await upstream.send({ method, path, headers, body, signal: this.#signal });
+    const { method, path, headers, body, isRepeatable } = this.#call;
+    const response = await upstream.send({ method, path, headers, body, isRepeatable, signal: this.#signal });
     const syntax = syntaxOf(response);
     if (syntax !== undefined) return { upstream, response, syntax, bytes: [], hasMore: true };
     return { upstream, response, syntax, ...(await readWhole(response, maxHeldBytes)) };

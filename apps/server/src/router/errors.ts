@@ -21,6 +21,11 @@ export function lostTwice(cause: unknown): ApiError {
   return new ApiError({ status: 502, message, code: 'upstream_lost' }, { cause });
 }
 
+export function mayBeDone(cause: unknown): ApiError {
+  const message = 'The server was lost while it had this request, which it may have carried out';
+  return new ApiError({ status: 502, message, code: 'upstream_lost', mayBeDone: true }, { cause });
+}
+
 export function noBatches(): ApiError {
   const message = 'This router has no server for files and batches: start it with one, or ask that server itself';
   return new ApiError({ status: 501, message, code: 'no_batch_upstream' });

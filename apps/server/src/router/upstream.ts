@@ -14,6 +14,8 @@ export interface UpstreamRequest {
   readonly headers: RequestHeaders;
   /** A stream can be sent once. */
   readonly body?: Uint8Array | Readable | undefined;
+  /** Whether the server may get it twice. Default: yes, unless the body is a stream. */
+  readonly isRepeatable?: boolean | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -67,14 +69,16 @@ export class Upstream implements Candidate {
   }
 
   /**
-   * Sends a request, once more on a new connection if the server had closed an idle one. It counts as load until its response has ended.
+   * Sends a request, once more on a new connection if the server had closed an idle one; what must not be sent twice gets a new connection
+   * at once. It counts as load until its response has ended.
    * @param isCounted false for requests of the router itself
    * @throws the error of the connection, or the reason of the signal
    */
   async send(request: UpstreamRequest, isCounted = true): Promise<IncomingMessage> {
-    const isStream = request.body instanceof Readable; // cannot be sent again
+    const { body, isRepeatable = true } = request;
+    const isOnce = !isRepeatable || body instanceof Readable;
     try {
-      return await this.#sendOnce(request, isCounted, isStream ? false : this.#agent);
+      return await this.#sendOnce(request, isCounted, isOnce ? false : this.#agent);
     } catch (error) {
       if (!(error instanceof StaleConnectionError)) throw error;
       return this.#sendOnce(request, isCounted, false);

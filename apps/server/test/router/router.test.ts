@@ -189,6 +189,58 @@ test('a server that has closed an idle connection is not lost', async () => {
   server.close();
 });
 
+describe('what must not be done twice', () => {
+  /** A server that cuts used connections when it has read a POST. @returns its POSTs so far */
+  async function forgetful(): Promise<{ readonly url: string; readonly posts: string[] }> {
+    const used = new WeakSet<Socket>();
+    const posts: string[] = [];
+    const server = createServer((request, reply) => {
+      const { socket, method, url = '' } = request;
+      request.resume().once('end', () => {
+        if (method === 'POST') posts.push(url);
+        if (method === 'POST' && used.has(socket)) return void socket.destroy();
+        used.add(socket);
+        reply.end('{}');
+      });
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    closers.push(() => server.close());
+    return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, posts };
+  }
+  const closers: (() => void)[] = [];
+  afterEach(() => {
+    for (const close of closers.splice(0)) close();
+  });
+
+  test.each([
+    ['/v1/batches', { input_file_id: 'file' }, 1],
+    ['/v1/responses', { input: 'Hi' }, 1],
+    ['/v1/responses', { input: 'Hi', store: false }, 2],
+    ['/v1/completions', { prompt: 'Hi' }, 2],
+  ])('%s %j: a server that cuts a used connection gets it %i times', async (path, body, numTimes) => {
+    const { url, posts } = await forgetful();
+    const router = await route([url], { batchUpstream: url, checkIntervalMs: 3_600_000 });
+    await fetch(`${router}/v1/files`); // leaves an idle connection, as the health check did
+    expect((await postJson(`${router}${path}`, body)).status).toBe(200);
+    expect(posts).toEqual(Array.from({ length: numTimes }, () => path));
+  });
+
+  test('the official client does not repeat a batch that the lost server may have', async () => {
+    const url = await route([first.url], { batchUpstream: network.url });
+    network.cutAfterBytes = -1;
+    const create = { input_file_id: 'none', endpoint: '/v1/completions', completion_window: '24h' } as const;
+    const asked: string[] = [];
+    const counted: typeof fetch = (...args) => {
+      asked.push(String(args[0]));
+      return fetch(...args);
+    };
+    const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 2, fetch: counted });
+    await expect(client.batches.create(create)).rejects.toMatchObject({ status: 502, code: 'upstream_lost' });
+    expect(asked).toHaveLength(1);
+  });
+});
+
 test('a server that is lost before its first event, with no other, is an error response', async () => {
   const url = await route([network.url]);
   network.cutAfterBytes = 0;

@@ -75,6 +75,12 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/router/router.test.ts'],
   },
   {
+    file: 'apps/server/src/router/upstream.ts',
+    find: 'const isOnce = !isRepeatable || body instanceof Readable;',
+    replace: 'const isOnce = body instanceof Readable;',
+    tests: ['test/router/router.test.ts'],
+  },
+  {
     file: 'apps/server/src/router/whole-events.ts',
     find: 'if (end > 0) yield bytes.subarray(0, end);',
     replace: 'if (end > 0) yield bytes;',
