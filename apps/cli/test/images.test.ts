@@ -1,10 +1,15 @@
-/** `winnow run --image` on a tiny LLaVA with random weights. */
-import { readFileSync } from 'node:fs';
+/** `winnow run --image` and `/image` of `winnow chat` on a tiny LLaVA with random weights. */
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as engine from '@winnow/engine';
-import { expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { completeLine } from '../src/chat/completion.js';
+import { checkedMessages, savedMessage, withLatestImages } from '../src/chat/messages.js';
+import { pathAndText } from '../src/images/typed-path.js';
 import { createFakeEngine } from './fake-engine.js';
-import { runCli } from './run-cli.js';
+import { runCli, type CliRun } from './run-cli.js';
 
 const packages = new URL('../../../packages/', import.meta.url);
 const folder = fileURLToPath(new URL('engine/test/fixtures/images/llava', packages));
@@ -41,4 +46,103 @@ test('images without a prompt, and files that do not exist, are refused before t
   const missing = await runCli(fake.api, ['run', '-p', 'a', '--image', 'no.png']);
   expect(missing.stderr).toContain('no.png: no such file');
   expect(fake.loads).toEqual([]);
+});
+
+let scratch = '';
+let spaced = '';
+beforeAll(() => {
+  scratch = mkdtempSync(join(tmpdir(), 'winnow-images-'));
+  spaced = join(scratch, 'two words.png');
+  copyFileSync(wide, spaced);
+});
+afterAll(() => rmSync(scratch, { recursive: true }));
+
+const flags = ['chat', folder, '-t', '1', '-n', '4', '--temp', '0', '--ignore-eos'];
+const chat = (lines: readonly string[], more: readonly string[] = []): Promise<CliRun> =>
+  runCli(engine, [...flags, ...more], { stdin: lines.map((line) => `${line}\n`).join('') });
+
+test('/image: images go with the next message, stay in the conversation, and are saved and loaded', async () => {
+  const file = join(scratch, 'talk.json');
+  const first = await chat([`/image "${spaced}"`, `/image ${tall} ${text}`, '/history', `/save ${file}`]);
+  expect(first.code).toBe(0);
+  expect(first.stderr).toContain(`attached ${spaced}; 1 image for the next message`);
+  expect(first.stdout).toContain(`user (2 images): ${text}\n`);
+  const question = { role: 'user', content: text, images: files };
+  await using model = await engine.loadModel(folder, { threads: 1 });
+  const options = { maxTokens: 4, temperature: 0, ignoreEos: true };
+  const answer = await model.generate([question], options).result();
+  expect(first.stdout).toContain(answer.text.trimEnd());
+  const { messages } = JSON.parse(readFileSync(file, 'utf8')) as { readonly messages: unknown };
+  expect(checkedMessages(messages, file)[0]).toEqual(question);
+  const again = await chat([`/load ${file}`, '/regen', '/history']);
+  expect(again).toMatchObject({ code: 0, stderr: '' });
+  expect(again.stdout).toContain(first.stdout.slice(first.stdout.indexOf('user (')));
+});
+
+test('/image: a session keeps its images', async () => {
+  const session = join(scratch, 'session');
+  await chat([`/image ${wide} ${text}`], ['--save-session', session]);
+  const again = await chat(['/history'], ['--load-session', session]);
+  expect(again.stdout).toContain(`user (1 image): ${text}\n`);
+});
+
+test('/image: what cannot be attached is refused', async () => {
+  const [note, huge] = [join(scratch, 'note.txt'), join(scratch, 'huge.png')];
+  writeFileSync(note, 'no image');
+  copyFileSync(wide, huge);
+  truncateSync(huge, 2 ** 26 + 1);
+  const refused = async (line: string, code: number, message: string): Promise<void> => {
+    const run = await chat([line]);
+    expect(run).toMatchObject({ code, stderr: expect.stringContaining(message) as string });
+  };
+  await refused('/image missing.png', 1, 'missing.png: no such file');
+  await refused(`/image ${note} what is this?`, 3, `${note}: format: expected a PNG, JPEG or WebP file`);
+  await refused(`/image ${huge}`, 1, `${huge}: more than 64 MiB`);
+  await refused('/image "" text', 2, '/image: expected a file name, got none');
+});
+
+test('/image: one that exceeds the context is an error, and what no message follows is not sent', async () => {
+  const full = await chat([`/image ${wide} ${text}`], ['-c', '4']);
+  expect(full).toMatchObject({ code: 4, stderr: expect.stringContaining('context') as string });
+  const unsent = await chat([`/image ${wide}`, `/image ${tall}`]);
+  expect(unsent.stderr).toContain('2 images not sent: no message followed');
+  const detached = await chat([`/image ${wide}`, '/image']);
+  expect(detached.stderr).not.toContain('not sent');
+});
+
+test('/image: a model that takes none refuses them, also those of a loaded conversation', async () => {
+  const { api, prompts } = createFakeEngine();
+  const attached = await runCli(api, ['chat'], { stdin: `/image ${wide} a\n` });
+  const expected = '/image: expected a model that takes images, got winnow-tiny, which takes none';
+  expect(attached).toMatchObject({ code: 2, stderr: `winnow: ${expected}\n` });
+  const file = join(scratch, 'with-images.json');
+  writeFileSync(file, JSON.stringify({ messages: [savedMessage({ role: 'user', content: 'a', images })] }));
+  const loaded = await runCli(api, ['chat'], { stdin: `/load ${file}\nb\n` });
+  expect(loaded).toMatchObject({ code: 2, stderr: expect.stringContaining('conversation with 1 image') as string });
+  expect(prompts).toEqual([]);
+});
+
+test('/image: Tab completes the path with escaped spaces, until text follows', () => {
+  const complete = (line: string): readonly string[] =>
+    completeLine(line, [], { withFile: new Set(['load']), withFileAndText: new Set(['image']) })[0];
+  const escaped = spaced.replace(' ', '\\ ');
+  expect(complete(`/image ${join(scratch, 'two')}`)).toEqual([escaped]);
+  expect(complete(`/image ${escaped.slice(0, -5)}`)).toEqual([escaped]);
+  expect(complete(`/image ${wide} t`)).toEqual([]);
+  expect(complete(`/load ${join(scratch, 'two w')}`)).toEqual([spaced]);
+  expect(pathAndText(`${escaped}  what is\nthis?`)).toEqual({ path: spaced, text: 'what is\nthis?' });
+  expect(pathAndText("'a b' c")).toEqual({ path: 'a b', text: 'c' });
+});
+
+test('a session drops the oldest images that exceed its room; files with other images are no conversation', () => {
+  const message = (...sizes: number[]): engine.ChatMessage => ({
+    ...{ role: 'user', content: 'a' },
+    images: sizes.map((size) => new Uint8Array(size)),
+  });
+  const kept = withLatestImages([message(1), message(8, 4), message(3)], 8);
+  expect(kept).toEqual({ messages: [{ role: 'user', content: 'a' }, message(4), message(3)], numDropped: 2 });
+  const wrong = [{ role: 'user', content: 'a', images: ['AQID'] }];
+  expect(() => checkedMessages(wrong, 'talk.json')).toThrow(
+    /talk\.json: messages\[0\]\.images: expected a list of PNG/,
+  );
 });

@@ -1,6 +1,7 @@
 /** Reads messages and streams replies until the user leaves. */
 import type { CallRequest, Consent } from '@winnow/mcp';
 import { errorLine, InterruptedError, OutputClosedError } from '../errors/errors.js';
+import { countOfImages } from '../images/read-image.js';
 import { paintOf, plain } from '../terminal/colors.js';
 import { HistoryFile, historyPath } from '../terminal/history-file.js';
 import type { CliIo } from '../terminal/io.js';
@@ -9,7 +10,7 @@ import type { Output } from '../terminal/output.js';
 import type { Progress } from '../terminal/progress.js';
 import { ReplyView } from '../terminal/reply-view.js';
 import { checkConstraint } from '../terminal/summary.js';
-import { commandNames, commandsWithFile, runChatCommand, type ChatHost } from './commands.js';
+import { commandNames, fileCommands, runChatCommand, type ChatHost } from './commands.js';
 import { completeLine } from './completion.js';
 import type { Conversation, ReplyHost } from './conversation.js';
 import { InterruptPolicy } from './interrupt-policy.js';
@@ -63,6 +64,7 @@ export class ChatLoop {
       print: (text) => context.out.write(text),
       notice: context.warn,
       reply: () => this.#streamReply((replyHost) => conversation.reply(replyHost)),
+      say: (text) => this.#streamReply((replyHost) => conversation.say(text, replyHost)),
       switchModel: (name) => this.#abortable((signal) => options.switchModel(name, signal)),
     };
   }
@@ -84,6 +86,8 @@ export class ChatLoop {
       unsubscribe();
       this.#reader.close();
     }
+    const numUnsent = this.#conversation.attachedImages.length;
+    if (numUnsent > 0) this.#context.warn(`${countOfImages(numUnsent)} not sent: no message followed`);
     if (this.#hasLeft) throw new InterruptedError();
     if (this.#options.isTerminal) await out.write('\n');
   }
@@ -101,7 +105,7 @@ export class ChatLoop {
       isTerminal,
       onInterrupt: this.#policy.onInterrupt,
       onKey: this.#policy.onInput,
-      complete: (line) => completeLine(line, commandNames, commandsWithFile),
+      complete: (line) => completeLine(line, commandNames, fileCommands),
       history: path === undefined ? undefined : new HistoryFile(path, warn),
     });
   }
@@ -114,7 +118,7 @@ export class ChatLoop {
         return (await runChatCommand(message, this.#host)) === 'exit' ? 'exit' : undefined;
       }
       const text = message.startsWith('//') ? message.slice(1) : message;
-      await this.#streamReply((replyHost) => this.#conversation.say(text, replyHost));
+      await this.#host.say(text);
     } catch (error) {
       if (error instanceof InterruptedError) warn('stopped');
       else if (!this.#options.isTerminal || error instanceof OutputClosedError) throw error;

@@ -3,8 +3,11 @@ import { resolve } from 'node:path';
 import type { ChatMessage } from '@winnow/engine';
 import { FormatError } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
+import { countOfImages, readImage } from '../images/read-image.js';
+import { pathAndText } from '../images/typed-path.js';
 import { formatBytes, formatTable } from '../terminal/format.js';
 import { summaryLine } from '../terminal/summary.js';
+import type { FileCommands } from './completion.js';
 import type { Conversation } from './conversation.js';
 import { listText } from './mcp/texts.js';
 import { checkedMessages, savedMessage } from './messages.js';
@@ -19,6 +22,8 @@ export interface ChatHost {
   readonly notice: (text: string) => void;
   /** Streams a reply to the current messages. */
   readonly reply: () => Promise<void>;
+  /** Adds a message and streams the reply to it. */
+  readonly say: (text: string) => Promise<void>;
   /** Loads another model in place of the current one. */
   readonly switchModel: (name: string) => Promise<void>;
 }
@@ -51,6 +56,11 @@ const commands: Readonly<Record<string, ChatCommand>> = {
     run: (_argument, { conversation, print }) => print(conversation.transcript().map(historyText).join('')),
   },
   regen: { usage: '/regen', help: 'replace the last reply by a new one', run: (_argument, host) => regenerate(host) },
+  image: {
+    usage: '/image [PATH [TEXT]]',
+    help: 'attach an image to the next message, or send it with TEXT; without PATH detach all',
+    run: attachImage,
+  },
   save: {
     usage: '/save FILE',
     help: 'write the conversation to a JSON file',
@@ -91,8 +101,10 @@ const commands: Readonly<Record<string, ChatCommand>> = {
 
 export const commandNames: readonly string[] = Object.keys(commands);
 
-/** Commands whose argument may be a path. */
-export const commandsWithFile: ReadonlySet<string> = new Set(['save', 'load', 'model']);
+export const fileCommands: FileCommands = {
+  withFile: new Set(['save', 'load', 'model']),
+  withFileAndText: new Set(['image']),
+};
 
 /** Runs a line that starts with `/`. @throws {UsageError} for an unknown command */
 export async function runChatCommand(line: string, host: ChatHost): Promise<Outcome> {
@@ -127,6 +139,21 @@ async function regenerate({ conversation, reply }: ChatHost): Promise<void> {
   }
 }
 
+async function attachImage(argument: string, { conversation, notice, say }: ChatHost): Promise<void> {
+  if (argument === '') {
+    conversation.attachedImages = [];
+    return;
+  }
+  const { path, text } = pathAndText(argument);
+  if (conversation.model.imageToken === undefined) {
+    throw new UsageError(`/image: expected a model that takes images, got ${conversation.name}, which takes none`);
+  }
+  const image = await readImage(needFile('/image', path));
+  conversation.attachedImages = [...conversation.attachedImages, image];
+  if (text !== '') return say(text);
+  notice(`attached ${path}; ${countOfImages(conversation.attachedImages.length)} for the next message`);
+}
+
 function needFile(command: string, argument: string): string {
   if (argument === '') throw new UsageError(`${command}: expected a file name, got none`);
   return argument;
@@ -149,8 +176,9 @@ async function load(path: string): Promise<ChatMessage[]> {
   return checkedMessages((content as { messages?: unknown } | null)?.messages, path);
 }
 
-function historyText({ role, content, toolCalls = [], name }: ChatMessage): string {
-  const speaker = name === undefined ? role : `${role} ${name}`;
+function historyText({ role, content, images = [], toolCalls = [], name }: ChatMessage): string {
+  const shown = images.length === 0 ? '' : ` (${countOfImages(images.length)})`;
+  const speaker = `${name === undefined ? role : `${role} ${name}`}${shown}`;
   const calls = toolCalls.map((call) => `${role} calls ${call.name} ${JSON.stringify(call.arguments)}\n`).join('');
   return `${content === '' && calls !== '' ? '' : `${speaker}: ${content.trimEnd()}\n`}${calls}`;
 }

@@ -2,16 +2,29 @@
 import { readdirSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { printable } from '../errors/printable.js';
+import { escapedSpaces, unfinishedPath } from '../images/typed-path.js';
+
+/** Names of commands whose argument may be a path. */
+export interface FileCommands {
+  /** The whole argument is the path. */
+  readonly withFile: ReadonlySet<string>;
+  /** Text may follow the path, whose spaces are escaped. */
+  readonly withFileAndText: ReadonlySet<string>;
+}
 
 /** The completions of a line, and the part of it that they replace. */
 export function completeLine(
   line: string,
   commands: readonly string[],
-  commandsWithFile: ReadonlySet<string>,
+  { withFile, withFileAndText }: FileCommands,
 ): [readonly string[], string] {
   const [, command = '', file] = /^\/(\S*)(?:\s+(.*))?$/s.exec(line) ?? [];
   if (!line.startsWith('/')) return [[], line];
-  if (file !== undefined) return commandsWithFile.has(command) ? [filesLike(file), file] : [[], line];
+  if (file !== undefined) {
+    if (withFile.has(command)) return [filesLike(file), file];
+    const path = withFileAndText.has(command) ? unfinishedPath(file) : undefined;
+    return path === undefined ? [[], line] : [filesLike(path).map(escapedSpaces), file];
+  }
   return [commands.map((name) => `/${name}`).filter((name) => name.startsWith(line)), line];
 }
 

@@ -14,6 +14,8 @@ import {
 } from '@winnow/engine';
 import type { OfferedTools, Toolbox, ToolHost } from '@winnow/mcp';
 import { CapacityError, definedFields, WinnowError } from '@winnow/tensor';
+import { UsageError } from '../errors/errors.js';
+import { countOfImages } from '../images/read-image.js';
 import { streamGeneration } from '../terminal/stream-generation.js';
 
 /** The model of a conversation, which another may replace. */
@@ -43,6 +45,8 @@ export class Conversation {
   system: string | undefined;
   /** Messages of user and assistant; the system message is separate. */
   messages: ChatMessage[] = [];
+  /** Images of the next message. */
+  attachedImages: readonly Uint8Array[] = [];
   lastResult: GenerationResult | undefined;
   readonly #options: ConversationOptions;
   #current: ConversationModel;
@@ -93,6 +97,7 @@ export class Conversation {
 
   reset(): void {
     this.messages = [];
+    this.attachedImages = [];
     this.lastResult = undefined;
     this.#current.session.reset();
   }
@@ -105,13 +110,15 @@ export class Conversation {
   }
 
   /**
-   * Adds a message and streams the reply to it. If it fails before a call was made, the message is removed, and so is a
+   * Adds a message with the attached images and streams the reply to it. If it fails before a call was made, the message is removed, and so is a
    * reply that is aborted before its first token; a call may have changed something, so that it stays in the conversation.
    * @returns whether the reply is complete; the text of an aborted one is kept
    */
   async say(text: string, host: ReplyHost): Promise<boolean> {
     const before = this.messages;
-    this.messages = [...before, { role: 'user', content: text }];
+    const images = this.attachedImages;
+    this.attachedImages = [];
+    this.messages = [...before, { role: 'user', content: text, ...(images.length === 0 ? {} : { images }) }];
     try {
       return await this.reply(host);
     } catch (error) {
@@ -127,6 +134,7 @@ export class Conversation {
 
   /** Streams the reply to the conversation: answers with calls, the results of which follow, until one has none. */
   async reply(host: ReplyHost): Promise<boolean> {
+    this.#checkImages();
     for (let numRounds = 0; numRounds < maxRounds; numRounds += 1) {
       const offered = await this.#options.toolbox?.offer({
         ...host,
@@ -143,6 +151,14 @@ export class Conversation {
     }
     const [needed, available] = [maxRounds + 1, maxRounds];
     throw new CapacityError({ resource: 'calls before a reply', needed, available, unit: 'rounds' });
+  }
+
+  /** @throws {UsageError} for images and a model that takes none */
+  #checkImages(): void {
+    const numImages = this.messages.reduce((count, { images = [] }) => count + images.length, 0);
+    if (numImages === 0 || this.model.imageToken !== undefined) return;
+    const actual = `${this.name}, which takes none; /model continues with another, /reset starts over`;
+    throw new UsageError(`expected a model for a conversation with ${countOfImages(numImages)}, got ${actual}`);
   }
 
   /** Why the model cannot be offered a tool. */

@@ -5,12 +5,13 @@ import type { Toolbox } from '@winnow/mcp';
 import { definedFields } from '@winnow/tensor';
 import { ChatLoop } from '../chat/chat-loop.js';
 import { Conversation } from '../chat/conversation.js';
-import { checkedMessages, savedMessage } from '../chat/messages.js';
+import { checkedMessages, savedMessage, withLatestImages } from '../chat/messages.js';
 import { ModelSlot } from '../chat/model-slot.js';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { constraintOf } from '../flags/constraint.js';
 import { limitsOf, seedOf } from '../flags/engine-options.js';
 import { UsageError } from '../errors/errors.js';
+import { countOfImages } from '../images/read-image.js';
 import { SessionFiles } from '../models/session-files.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
@@ -126,9 +127,18 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
     failure = error;
   }
   // also after a failure, so that no computation is lost
-  const messages = conversation.transcript().map(savedMessage);
-  failure = (await files.save(slot.current.session, { metadata: { messages } })) ?? failure;
+  const { messages, numDropped } = withLatestImages(conversation.transcript(), maxSessionImageBytes);
+  const metadata = { messages: messages.map(savedMessage) };
+  failure = (await files.save(slot.current.session, { metadata })) ?? failure;
+  if (flags.saveSession !== undefined && numDropped > 0) warn(droppedText(numDropped));
   if (failure !== undefined) throw failure;
+}
+
+/** Files of images in a session, whose messages have at most 16 MiB, in base64. */
+const maxSessionImageBytes = 8 * 1024 * 1024;
+
+function droppedText(numDropped: number): string {
+  return `the session has no room for the ${countOfImages(numDropped)} before the latest; /save keeps all`;
 }
 
 /** Models of the hub for small computers. */

@@ -5,6 +5,7 @@ import type { CommandContext, CommandHost } from './command-host.js';
 import { constraintOf } from '../flags/constraint.js';
 import { limitsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
 import { InterruptedError, UsageError } from '../errors/errors.js';
+import { readImage } from '../images/read-image.js';
 import { formatJson } from '../terminal/format.js';
 import { displayName, isModel } from '../models/model-location.js';
 import { openDraftedModel } from '../models/open-model.js';
@@ -12,7 +13,7 @@ import { SessionFiles } from '../models/session-files.js';
 import { suggest } from '../errors/suggestion.js';
 import { feedForwardTable } from '../terminal/feed-forward-table.js';
 import { profileByOp, profileTable, type Peaks } from '../terminal/profile-table.js';
-import { readBytesOf, readText, type TextFlags } from '../terminal/read-text.js';
+import { readText, type TextFlags } from '../terminal/read-text.js';
 import { streamGeneration, type Streamed } from '../terminal/stream-generation.js';
 import { checkConstraint, summaryLine } from '../terminal/summary.js';
 import { addGroup, flag, listOption } from '../flags/builders.js';
@@ -98,7 +99,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   }
   const input = await promptOf(modelName, flags, context);
   const constraint = await constraintOf(flags, io, signal);
-  const images = await imagesOf(flags, signal);
+  const images = await Promise.all((flags.image ?? []).map((path) => readImage(path, signal)));
   const files = await SessionFiles.create(flags, signal);
   await using model = await openDraftedModel(modelName, flags, context);
   const prompt = input === undefined ? undefined : conversationOf(model, input, images, flags);
@@ -187,13 +188,6 @@ function meantAsPrompt(modelName: string | undefined, message: string): UsageErr
 
 function shownPrompt(model: Model, input: string | readonly number[] | undefined): string {
   return typeof input === 'object' ? model.tokenizer.decode(input) : (input ?? '');
-}
-
-/** The largest file that the engine decodes. */
-const maxFileBytes = 64 * 1024 * 1024;
-
-function imagesOf({ image = [] }: RunFlags, signal: AbortSignal): Promise<Uint8Array[]> {
-  return Promise.all(image.map((path) => readBytesOf(path, signal, maxFileBytes)));
 }
 
 /** Without a template, image tokens that the prompt lacks stand before it. */
