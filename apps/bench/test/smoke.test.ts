@@ -226,9 +226,24 @@ test('quick runs: a synthetic model is written once and measured', async () => {
   const first = await bench('prefill', ...quick, ...model);
   expect(first.code).toBe(0);
   expect(first.progress).toContain('writing');
-  const second = await bench('prefill', ...quick, ...model);
-  expect(second.code).toBe(0);
+  const second = await bench(
+    'prefill',
+    ...quick,
+    ...model,
+    '--json',
+    '--attention',
+    'streaming:window=4,delta=4|dense',
+  );
+  expect(second.code, second.progress).toBe(0);
   expect(second.progress).not.toContain('writing');
+  const figures = second.out.split('\n').filter((line) => line.includes('"suite":"prefill"'));
+  const inTurns = /streaming:window=4,delta=4, \d threads? @8(: dense)?","value".*"ratioOf":"(dense|winnow)"/;
+  expect(figures.flatMap((line) => inTurns.exec(line)?.slice(1) ?? [])).toEqual([
+    undefined,
+    'dense',
+    ': dense',
+    'winnow',
+  ]);
 });
 
 test('command line: help names every suite', async () => {
@@ -249,6 +264,7 @@ test.each([
   [['gemm', '--backend', 'gpu'], '--backend: expected wasm | reference, got gpu'],
   [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp | wllama, got other'],
   [['gemm', '--load-limit', 'x'], '--load-limit: expected a positive number'],
+  [['decode', '--attention', 'h2o|dense|dense'], '--attention: expected policies'],
   [['gemm', '--unknown'], 'unknown'],
 ])('command line: %j is rejected', async (programArguments, message) => {
   const { code, out, progress } = await bench(...programArguments);

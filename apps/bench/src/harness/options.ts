@@ -34,8 +34,10 @@ export interface BenchOptions {
   readonly contexts: readonly number[] | undefined;
   readonly tokens: readonly number[] | undefined;
   readonly kvDType: DType;
-  /** Attention policies of whole models; dense without it. */
+  /** Attention policy of whole models; dense without it. */
   readonly attention: string | undefined;
+  /** Policies measured in turns with it, each under its own name. */
+  readonly otherPolicies: readonly string[];
   readonly batchSize: number;
   readonly peer: PeerName | undefined;
   readonly peerFlash: boolean;
@@ -95,7 +97,8 @@ export const optionsHelp = `options
   --contexts 128,8192,...    keys of attention, context of decode
   --models tinyllama-1.1b,.. model shapes of prefill, decode, load, agreement; tinyllama-1.1b/4 has 4 of the layers
   --kv f32|f16|q8_0          dtype of the cache (default f32)
-  --attention <policies>     attention policy of prefill and decode, such as decode=page-topk:budget=32 (default dense)
+  --attention <policies>     attention policy of prefill and decode, such as decode=page-topk:budget=32 (default dense);
+                             'A|B' measures A and B alternately
   --batch <n>                tokens per step of prefill (default 64)
   --peer node-llama-cpp|wllama  also measure that package, alternately; installs it into the peer folder if it is missing.
                              wllama runs in headless Chromium, and so does Winnow then (prefill and decode)
@@ -123,6 +126,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
   const quick = values.quick ?? false;
   const allThreads = hasThreads(backend) ? [...new Set([1, availableParallelism()])] : [1];
   const base = join(tmpdir(), 'winnow-bench');
+  const [attention, ...otherPolicies] = policies(values.attention, values.peer);
   return {
     suites: positionals,
     help: values.help ?? false,
@@ -144,7 +148,8 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       contexts: list('contexts', values.contexts, count),
       tokens: list('tokens', values.tokens, count),
       kvDType: values.kv === undefined ? 'f32' : dtype('kv', values.kv),
-      attention: values.attention,
+      attention,
+      otherPolicies,
       batchSize: values.batch === undefined ? 64 : count('batch', values.batch),
       peer: values.peer === undefined ? undefined : oneOf('peer', peerNames, values.peer),
       peerFlash: values['peer-flash'] ?? false,
@@ -168,6 +173,16 @@ type Parse<T> = (name: string, value: string) => T;
 
 function list<T>(name: string, text: string | undefined, parse: Parse<T>): T[] | undefined {
   return text?.split(',').map((value) => parse(name, value.trim()));
+}
+
+/** Policies that `|` separates. */
+function policies(text: string | undefined, peer: string | undefined): readonly string[] {
+  if (text === undefined) return [];
+  const found = text.split('|').map((policy) => policy.trim());
+  const others = found.slice(1);
+  if (peer === 'wllama' && others.length > 0) throw new UsageError('--attention: expected one policy in a browser');
+  if (new Set(others).size === others.length && !found.includes('')) return found;
+  throw new UsageError(`--attention: expected policies such as dense|streaming, each once, got ${text}`);
 }
 
 function count(name: string, text: string): number {

@@ -20,7 +20,7 @@ export interface LoadedContenders {
   /** The first of them. */
   readonly session: Session;
   readonly peer: Peer | undefined;
-  /** All to measure: the peer, the program of `--peer-binary`, and with `--wasm` the kernels of WebAssembly. */
+  /** All to measure: the peer, the program of `--peer-binary`, Winnow with other policies, and with `--wasm` the kernels of WebAssembly. */
   readonly others: readonly SpeedPeer[];
   readonly threads: number;
   /** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
@@ -56,14 +56,14 @@ export async function loadContenders(
   const isDemo = name === demoName && dtype === 'f16' && options.peer === undefined && options.peerBinary === undefined;
   const shape = modelShape(name);
   const location: ModelLocation = isDemo ? demoModelUrl : await syntheticModel(shape, dtype, options.modelsFolder, say);
-  const { attention } = options;
+  const { attention, otherPolicies } = options;
   const closers: (() => Promise<void>)[] = [];
   const dispose = async (): Promise<void> => {
     for (const close of closers.toReversed()) await close();
   };
   try {
     say(`loading ${name} ${dtype}`);
-    const { model, sessions, close } = await loadOwn(context, location, contextSizes);
+    const { model, sessions, close } = await loadOwn(context, location, contextSizes, { attention });
     closers.push(close);
     const others: SpeedPeer[] = [];
     closers.push(async () => {
@@ -73,7 +73,13 @@ export async function loadContenders(
       }
     });
     const peer = await openPeers(context, { modelPath: String(location), contextSizes, threads }, others);
-    if (options.wasm) others.push(new WasmKernels(await loadOwn(context, location, contextSizes, false)));
+    for (const other of otherPolicies) {
+      others.push(new OtherWinnow(other, await loadOwn(context, location, contextSizes, { attention: other })));
+    }
+    if (options.wasm) {
+      const own = await loadOwn(context, location, contextSizes, { attention, isNative: false });
+      others.push(new OtherWinnow('wasm kernels', own));
+    }
     return {
       name: [`${name} ${dtype}`, ...(attention === undefined ? [] : [attention]), threadsText(threads)].join(', '),
       model,
@@ -101,16 +107,21 @@ interface OwnModel {
   readonly close: () => Promise<void>;
 }
 
-/** @param isNative default: as `--native` says */
+interface OwnChoice {
+  readonly attention: string | undefined;
+  /** Default: as `--native` says. */
+  readonly isNative?: boolean;
+}
+
 async function loadOwn(
   { options, createBackend }: SuiteContext,
   location: ModelLocation,
   contextSizes: readonly number[],
-  isNative?: boolean,
+  { attention, isNative }: OwnChoice,
 ): Promise<OwnModel> {
   const backend = await createBackend(options.threads.at(-1) ?? 1, 'default', isNative);
   try {
-    const { batchSize, kvDType, attention } = options;
+    const { batchSize, kvDType } = options;
     // the sessions share one cache; the last block of each may be partly empty
     const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
     const maxSessions = contextSizes.length;
@@ -127,15 +138,16 @@ async function loadOwn(
   }
 }
 
-/** Winnow without its native kernels, in this process, compared with Winnow. */
-class WasmKernels implements SpeedPeer {
-  readonly name = 'wasm kernels';
+/** Winnow with another policy or other kernels, in this process, compared with Winnow. */
+class OtherWinnow implements SpeedPeer {
+  readonly name: string;
   readonly cpuMs = 0; // part of this process
   readonly #own: OwnModel;
   readonly #contexts: (readonly number[])[] = [];
   #numPrompts = 0;
 
-  constructor(own: OwnModel) {
+  constructor(name: string, own: OwnModel) {
+    this.name = name;
     this.#own = own;
   }
 
