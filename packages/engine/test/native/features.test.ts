@@ -5,6 +5,7 @@ import type { Sidecar } from '@winnow/sparse-inference';
 import { sampled } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import {
+  inspectModel,
   loadEmbeddingModel,
   loadModel,
   type FeedForwardAccess,
@@ -74,6 +75,20 @@ async function tieredAnswer(model: Model): Promise<readonly number[]> {
   return tokens;
 }
 
+/** Log-probabilities of a short text, token by token. */
+async function shortRows(model: Model): Promise<Float32Array[]> {
+  const tokens = model.encodePrompt(text);
+  const positions = [tokens.length - 2, tokens.length - 1];
+  return await model.logprobs(tokens, { positions, phase: 'decode', decodeFrom: 4 });
+}
+
+/** The same with a budget: some neurons are read from the file. */
+async function coldRows(model: Model): Promise<Float32Array[]> {
+  const rows = await shortRows(model);
+  expect(model.metrics().feedForward?.cache?.coldReads).toBeGreaterThan(0);
+  return rows;
+}
+
 describe.each(levels)('%s', (level) => {
   test('200 greedy tokens, in sessions that are saved on one side and restored on the other', async () => {
     const wasm = await on(false, exact, firstHalf);
@@ -122,6 +137,18 @@ describe.each(levels)('%s', (level) => {
     // of unit length, so the bound of log-probabilities around 10 is a tenth
     expect(worstOf(await vectors(level), await vectors(false))).toBeLessThan(bound / 10);
   });
+});
+
+const [best] = levels;
+
+test.skipIf(best === undefined)('sparse FFNs with neurons that stay in the file', async () => {
+  const sparsity = { calibration: await sidecarOf('low-rank') };
+  const given: Case = { ...exact, sparsity, batchSize: 1, context: 64, maxSessions: 1 };
+  const { plan } = await inspectModel(inMemory(demoModelUrl), { ...given, native: false });
+  const memory = { budget: Math.round(plan.totalBytes - 0.25 * plan.weightsBytes), folder };
+  const ops = ['sparse-matmul', 'sparse-combine'];
+  const expected = await on(false, given, shortRows);
+  expect(worstOf(await on(best as Level, { ...given, memory, ops }, coldRows), expected)).toBeLessThan(bound);
 });
 
 async function answerOf(model: Model, speculative: Speculative): Promise<readonly number[]> {
