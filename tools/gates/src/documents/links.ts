@@ -34,8 +34,7 @@ function problemOf(root: string, file: string, target: string, open: (path: stri
   const absolute = path === '' ? file : join(dirname(file), path);
   if (relative(root, absolute).startsWith('..')) return 'leads out of the repository';
   if (!existsSync(absolute)) return 'no such file';
-  if (/(^|\/)(node_modules|dist|docs\/api)(\/|$)/.test(slashed(relative(root, absolute))))
-    return 'is not tracked by git';
+  if (/(^|\/)(node_modules|dist)(\/|$)/.test(slashed(relative(root, absolute)))) return 'is not tracked by git';
   if (anchor === undefined) return undefined;
   if (statSync(absolute).isDirectory() || !absolute.endsWith('.md')) return 'only documents have anchors';
   return open(absolute).anchors.has(anchor) ? undefined : 'no such heading';

@@ -70,9 +70,9 @@ function plainText(inline: Token): string {
   return parts.join('');
 }
 
-/** Documents except fixtures, generated pages and changesets. */
+/** Documents except fixtures and changesets. */
 export function listDocuments(root: string): string[] {
   const isRead = (path: string): boolean =>
-    (path.endsWith('.md') || path === 'llms.txt') && !isFixture(path) && !/^(docs\/api|\.changeset)\//.test(path);
+    (path.endsWith('.md') || path === 'llms.txt') && !isFixture(path) && !path.startsWith('.changeset/');
   return listFiles(root, isRead).map((path) => join(root, path));
 }

@@ -16,7 +16,7 @@ const textFile =
   /\.(ts|mts|mjs|js|json|jsonc|md|ya?ml|sh|txt|html|css|wgsl|c|cc|cpp|h|toml)$|(^|\/)(run|LICENSE|\.[a-z]+rc|\.gitignore)$/;
 const maxScannedBytes = 4_000_000;
 
-/** Scans the files below `root`, without fixtures (they are data) and without generated documentation. */
+/** Scans the files below `root`, without fixtures, which are data, and API snapshots, whose declarations the sources contain. */
 export function checkText(root: string): string[] {
   const problems: string[] = [];
   const accept = (path: string): boolean => textFile.test(path) && !isFixture(path) && !path.endsWith('/api.txt');
