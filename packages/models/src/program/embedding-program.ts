@@ -96,14 +96,14 @@ export function endEmbedding(
   // with a single row per text the other rows need no norm
   const takesOne = kind === 'first' || kind === 'last';
   const vectors = takesOne ? normalize(pool(hidden)) : pool(normalize(hidden));
-  if (head === undefined) b.output('embeddings', withDenseLayers(step, vectors));
+  if (head === undefined) b.output('embeddings', applyDenseLayers(step, vectors));
   else b.output('scores', head(step, vectors));
 }
 
 /** Names of the dense layers after pooling, in their order, in programs and GGUF files. */
 export const denseLayers = ['dense_2', 'dense_3'] as const;
 
-function withDenseLayers({ b, optionalWeight }: DecoderStep, vectors: ProgramTensor): ProgramTensor {
+function applyDenseLayers({ b, optionalWeight }: DecoderStep, vectors: ProgramTensor): ProgramTensor {
   let y = vectors;
   for (const layer of denseLayers) {
     const weight = optionalWeight(`${layer}.weight`);
