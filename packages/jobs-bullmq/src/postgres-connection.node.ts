@@ -8,7 +8,7 @@ import type { ScriptName } from './scripts/index.js';
 import { sourceOf } from './source.js';
 
 /** Marks a schema as ours, as its comment. */
-const mark = 'job store of Winnow, version 1';
+const mark = 'job store of Winnow, version 2';
 /** Heartbeats do not wait for a long listing. */
 const maxConnections = 4;
 const retryMs = 100;
@@ -91,8 +91,8 @@ export class FunctionConnection implements Scripts {
   }
 
   /**
-   * A server that is restarted answers later. A claim that was executed but not answered lapses; any other change has the same effect
-   * twice as once, although a holder may be told that it lost what it has just ended.
+   * A server that is restarted answers later. A call that was executed but not answered has the same effect twice as once, although a
+   * holder may be told that it lost what it has just ended.
    */
   async #withinTime<T>(work: () => Promise<T>): Promise<T> {
     const endMs = performance.now() + this.#maxWaitMs;

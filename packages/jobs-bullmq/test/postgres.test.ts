@@ -6,7 +6,7 @@ import { postgresProgram, startPostgresServer, type PostgresServer } from '@winn
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPostgresJobStore } from '../src/postgres.node.js';
-import { checkRestart } from './restarts.js';
+import { checkLostReply, checkRestart } from './restarts.js';
 
 const jobsOf = (...ids: readonly string[]) => ids.map((customId, index) => ({ customId, index, payload: customId }));
 
@@ -40,6 +40,9 @@ describe.skipIf(postgresProgram === undefined)('with postgres', () => {
     await store.close();
     await client.end();
   });
+
+  it('claims once when the reply is lost', () =>
+    checkLostReply(server.url, (url) => openPostgresJobStore(url, { schema: 'lost' })));
 
   it('gives each job to one of many that claim at once', async () => {
     const stores = await Promise.all(

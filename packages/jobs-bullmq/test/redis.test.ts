@@ -7,7 +7,7 @@ import { ArgumentError, IoError } from '@winnow/tensor';
 import { redisProgram, sourceArguments, startRedisServer, type RedisServer } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openRedisJobStore } from '../src/index.node.js';
-import { checkRestart } from './restarts.js';
+import { checkLostReply, checkRestart } from './restarts.js';
 
 /** Jobs start between two readings of the clock of Redis. */
 async function checkClock(url: string): Promise<void> {
@@ -43,6 +43,9 @@ describe.skipIf(redisProgram === undefined)('with redis-server', () => {
   });
 
   it('has the clock of the server', () => checkClock(server.url));
+
+  it('claims once when the reply is lost', () =>
+    checkLostReply(server.url, (url) => openRedisJobStore(url, { prefix: 'lost' })));
 
   it('leaves nothing behind of a batch that is removed', async () => {
     const { Redis } = await import('ioredis');

@@ -28,10 +28,11 @@ BEGIN
   RETURN array_to_json(array_prepend(added::text, conflicts));
 END`;
 
+/** Sent again with the same prefix of tokens, because its reply was lost, it returns the same jobs. */
 const claimBody = `DECLARE
   now double precision := enter(args);
+  tokens text[] := ARRAY(SELECT args[8] || series FROM generate_series(1, args[6]::integer) AS series);
   names text[];
-  claimed text[] := '{}';
   candidate record;
   number integer := 0;
 BEGIN
@@ -44,6 +45,7 @@ BEGIN
       SELECT (SELECT min(queue) FROM jobs WHERE state = 'waiting' AND queue > name) FROM queues WHERE name IS NOT NULL
     ) SELECT array_agg(name) INTO names FROM queues WHERE name IS NOT NULL;
   END IF;
+  IF EXISTS (SELECT FROM jobs WHERE token = ANY (tokens)) THEN names := '{}'; END IF;
   FOR candidate IN
     SELECT next.* FROM (SELECT DISTINCT unnest(names) AS name) AS wanted, LATERAL (
       SELECT id, suspect, place_order, batch, job_group, position FROM jobs
@@ -54,15 +56,19 @@ BEGIN
     number := number + 1;
     EXIT WHEN candidate.suspect AND NOT (number = 1 AND args[7] = '1');
     WITH job AS (
-      UPDATE jobs SET state = 'running', attempts = attempts + 1, token = args[8] || number, worker = args[4],
+      UPDATE jobs SET state = 'running', attempts = attempts + 1, token = tokens[number], worker = args[4],
           lease_until = now + args[5]::double precision, started_at = now, progress = 0
         WHERE id = candidate.id RETURNING *
-    ), noted AS (INSERT INTO events (batch, custom_id, event, at) SELECT batch, custom_id, state, now FROM job)
-    SELECT claimed || ARRAY[name, custom_id, position::text, queue, payload, attempts::text,
-      CASE WHEN suspect THEN '1' ELSE '0' END, token] INTO claimed FROM job, batches WHERE batches.id = job.batch;
+    ) INSERT INTO events (batch, custom_id, event, at) SELECT batch, custom_id, state, now FROM job;
     EXIT WHEN candidate.suspect;
   END LOOP;
-  RETURN array_to_json(claimed);
+  RETURN (
+    SELECT coalesce(json_agg(value ORDER BY length(token), token, ordinal), '[]')
+      FROM jobs JOIN batches ON batches.id = jobs.batch,
+        unnest(ARRAY[name, custom_id, position::text, queue, payload, attempts::text,
+          CASE WHEN suspect THEN '1' ELSE '0' END, token]) WITH ORDINALITY AS field (value, ordinal)
+      WHERE token = ANY (tokens)
+  );
 END`;
 
 const holderBody = `DECLARE

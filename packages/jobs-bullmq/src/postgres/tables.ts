@@ -3,7 +3,7 @@
  *
  * - The order of what can be claimed from a queue is that of the index `place`: by priority (already reversed), then batches in the
  *   order in which they began, suspects after the others of their batch, then groups. Texts are compared by their bytes.
- * - Partial indexes hold only what claims look for: waiting jobs, and leases and expiry times of jobs that have one.
+ * - Partial indexes hold only what claims look for: waiting jobs, and leases, tokens and expiry times of jobs that have one.
  * - Functions that change anything take the lock of the schema, so each runs alone, and events have the order of their commits.
  */
 export const tables: string = `
@@ -42,6 +42,7 @@ CREATE TABLE jobs (
 CREATE INDEX place ON jobs (queue, place_order, batch, suspect, job_group, position) WHERE state = 'waiting';
 CREATE INDEX running ON jobs (queue, worker) WHERE state = 'running';
 CREATE INDEX leases ON jobs (lease_until) WHERE state = 'running';
+CREATE INDEX tokens ON jobs (token) WHERE token IS NOT NULL;
 CREATE INDEX expiries ON jobs (expires_at) WHERE state = 'waiting' AND expires_at IS NOT NULL;
 CREATE INDEX states ON jobs (batch, state);
 CREATE TABLE events (

@@ -49,11 +49,28 @@ return reply
 /**
  * ARGV[2..]: code and message of lapsed jobs, worker, lease in milliseconds, limit, '1' if nothing else runs, prefix of the
  * tokens, number of queues ('' for all), queues. Returns of each job: batch, id, position, queue, payload,
- * attempt, '1' for a suspect, token.
+ * attempt, '1' for a suspect, token. Sent again with the same prefix, because its reply was lost, it returns the same jobs.
  */
 export const claimScript: string = `
 sweep(ARGV[2], ARGV[3])
 local worker, leaseMs, limit, alone, prefix = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
+local claimed = {}
+local function add(b, job)
+  local name = redis.call('HGET', P .. ':ids', b)
+  for _, field in ipairs({ name, job.id, job.pos, job.queue, job.payload, job.attempts, job.suspect, job.token }) do
+    claimed[#claimed + 1] = field
+  end
+end
+for number = 1, limit do
+  local member = redis.call('HGET', P .. ':tokens', prefix .. number)
+  if member then
+    local b, pos = split(member)
+    local job = read(b, pos)
+    job.pos = pos
+    add(b, job)
+  end
+end
+if #claimed > 0 then return claimed end
 local queues = {}
 if ARGV[9] == '' then queues = redis.call('ZRANGE', P .. ':queues', 0, -1)
 else for i = 1, tonumber(ARGV[9]) do queues[i] = ARGV[9 + i] end end
@@ -68,23 +85,18 @@ for _, queue in ipairs(queues) do
     redis.call('ZADD', next, 0, member)
   end
 end
-local claimed = {}
 for number, member in ipairs(redis.call('ZRANGE', next, 0, limit - 1)) do
   local b, suspect = tostring(tonumber(string.sub(member, 18, 29))), string.sub(member, 30, 30)
   if suspect == '1' and not (number == 1 and alone) then break end
   local pos = string.match(string.sub(member, -16), '^0*(%d+)$')
   local job = read(b, pos)
-  local token = prefix .. number
   leaveWaiting(b, pos, job)
-  job.worker = worker
-  local attempt = tonumber(job.attempts) + 1
-  redis.call('HSET', jobKey(b, pos), 'attempts', attempt, 'token', token, 'worker', worker, 'started', at, 'progress', 0)
+  job.pos, job.worker, job.token, job.attempts = pos, worker, prefix .. number, tonumber(job.attempts) + 1
+  redis.call('HSET', jobKey(b, pos), 'attempts', job.attempts, 'token', job.token, 'worker', worker, 'started', at,
+    'progress', 0)
   setState(b, pos, job, 'running')
   enterRunning(b, pos, job, now + leaseMs)
-  local name = redis.call('HGET', P .. ':ids', b)
-  for _, field in ipairs({ name, job.id, pos, job.queue, job.payload, attempt, suspect, token }) do
-    claimed[#claimed + 1] = field
-  end
+  add(b, job)
   if suspect == '1' then break end
 end
 redis.call('DEL', next)

@@ -7,6 +7,7 @@
  * - `:j:B:POSITION` hash, a job
  * - `:w:QUEUE` sorted set of what can be claimed from a queue, by place (see `place`); `:d:QUEUE` what waits for its next
  *   attempt, by time; `:r:QUEUE` hash, workers to the numbers of their running jobs; `:queues` the queues that have any of these
+ * - `:tokens` hash, the tokens of running jobs to the jobs
  * - `:leases`, `:expiries` sorted sets of running jobs by the end of their lease, and of waiting jobs by their expiry
  * - `:events` stream, `:sequence` number of the newest event
  */
@@ -69,6 +70,7 @@ end
 
 local function enterRunning(b, pos, job, leaseUntil)
   redis.call('ZADD', P .. ':leases', leaseUntil, b .. ':' .. pos)
+  redis.call('HSET', P .. ':tokens', job.token, b .. ':' .. pos)
   redis.call('HINCRBY', ofQueue('r', job.queue), job.worker, 1)
 end
 
@@ -77,6 +79,7 @@ local function leaveRunning(b, pos, job)
   if redis.call('HINCRBY', ofQueue('r', job.queue), job.worker, -1) == 0 then
     redis.call('HDEL', ofQueue('r', job.queue), job.worker)
   end
+  redis.call('HDEL', P .. ':tokens', job.token)
   redis.call('HDEL', jobKey(b, pos), 'token')
 end
 

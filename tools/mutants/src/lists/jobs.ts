@@ -111,6 +111,12 @@ export const jobsMutants: readonly Mutant[] = [
     tests: ['test/redis.test.ts'],
   },
   {
+    file: 'packages/jobs-bullmq/src/scripts/claims.ts',
+    find: 'if #claimed > 0 then return claimed end',
+    replace: '',
+    tests: ['test/redis.test.ts'],
+  },
+  {
     file: 'packages/jobs-bullmq/src/scripts/library.ts',
     find: 'lapses >= 2 or attempts + 1 >= tonumber(job.max)',
     replace: 'lapses >= 2',
