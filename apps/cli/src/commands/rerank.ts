@@ -5,7 +5,7 @@ import type { CommandContext, CommandHost } from './command-host.js';
 import { UsageError } from '../errors/errors.js';
 import { printable } from '../errors/printable.js';
 import { displayName } from '../models/model-location.js';
-import { readText } from '../terminal/read-text.js';
+import { readLines } from '../terminal/read-text.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addModelOption, addOutputOptions, chooseModel } from '../flags/load.js';
@@ -56,11 +56,12 @@ export function registerRerank(program: Command, host: CommandHost): void {
 }
 
 async function rerank(modelName: string | undefined, flags: RerankFlags, context: CommandContext): Promise<void> {
-  const { signal, progress, warn, out } = context;
+  const { io, signal, progress, warn, out } = context;
   if (modelName === undefined) throw new UsageError('MODEL: expected a reranker, got none');
   const { query } = flags;
   if (query === undefined) throw new UsageError('--query: expected a text, got none');
-  const documents = await readDocuments(flags, context);
+  const { document: given, file } = flags;
+  const documents = await readLines(io, { flagName: '--document', noun: 'documents', given, file }, signal);
   await using model = await openReranker(modelName, rerankerLoadOptionsOf(flags), context);
   const all = await model.rerank(query, documents, {
     ...rerankOptionsOf(flags),
@@ -80,21 +81,6 @@ async function rerank(modelName: string | undefined, flags: RerankFlags, context
   for (const { index, score } of ranked) {
     await out.write(`${score.toFixed(4)}\t${index}\t${printable(documents[index] as string)}\n`);
   }
-}
-
-async function readDocuments(
-  { document, file }: RerankFlags,
-  { io, signal }: CommandContext,
-): Promise<readonly string[]> {
-  if (document !== undefined && file !== undefined) {
-    throw new UsageError('--document: expected one source of documents, got --document and --file');
-  }
-  if (document !== undefined) return document;
-  const text = await readText(io, file === undefined ? {} : { file }, signal);
-  if (text === undefined) {
-    throw new UsageError('--document: expected documents from --document, --file or stdin, got none');
-  }
-  return text === '' ? [] : text.split(/\r?\n/);
 }
 
 function report(

@@ -2,7 +2,7 @@
 import { definedFields } from '@winnow/tensor';
 import type { Command } from 'commander';
 import type { RouterOptions, UpstreamEvent } from '@winnow/server/router';
-import { addressOptions } from '../flags/address.js';
+import { addressOptions, limitOptions, limitsOf, millisecondsOf, type HttpFlags } from '../flags/http.js';
 import {
   addGroup,
   choiceOption,
@@ -11,7 +11,6 @@ import {
   numberOption,
   numberRules,
   parsedOption,
-  sizeOption,
 } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { parseNumber } from '../flags/parse-values.js';
@@ -20,23 +19,12 @@ import type { CommandContext, CommandHost } from './command-host.js';
 import { errorLog, requestLog } from './serve-log.js';
 import { stopSignal } from './stop-signal.js';
 
-interface RouteFlags extends CommonFlags {
+interface RouteFlags extends CommonFlags, HttpFlags {
   readonly upstream: readonly string[];
   readonly batchUpstream?: string;
   readonly upstreamApiKey?: string;
-  readonly apiKey?: readonly string[];
-  readonly sharePrefixes?: boolean;
-  readonly port: number;
-  readonly host: string;
   readonly loadFactor?: number;
   readonly checkEvery?: number;
-  readonly requestTimeout?: number;
-  readonly stallTimeout?: number;
-  readonly keepAlive?: number;
-  readonly maxBody?: number;
-  readonly maxConnections?: number;
-  readonly grace: number;
-  readonly logFormat?: 'text' | 'json';
 }
 
 const examples = `
@@ -53,7 +41,6 @@ seconds and the exit code is 0.
 const loadFactor = { expected: 'a number from 1', isValid: (value: number) => value >= 1 };
 
 function addRouteOptions(command: Command): void {
-  const { count, fromZero, positive } = numberRules;
   addGroup(command, {
     heading: 'Router',
     common: [
@@ -74,17 +61,13 @@ function addRouteOptions(command: Command): void {
       parsedOption('--load-factor <x>', 'how far above the mean a server may be loaded (default: 1.25)', (name, text) =>
         parseNumber(name, text, loadFactor),
       ),
-      numberOption('--check-every <s>', 'seconds between health checks (default: 2)', positive),
-      numberOption('--request-timeout <s>', 'total seconds a request may take (default: 900)', positive),
-      numberOption('--stall-timeout <s>', 'seconds a client may leave its stream unread (default: 60)', positive),
-      numberOption(
-        '--keep-alive <s>',
-        'idle seconds before a stream gets a keep-alive comment (default: 15)',
-        positive,
-      ),
-      sizeOption('--max-body <size>', 'maximum size of a request body, except for uploads (default: 4MiB)'),
-      numberOption('--max-connections <n>', 'maximum number of open connections (default: 4096)', count),
-      numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
+      numberOption('--check-every <s>', 'seconds between health checks (default: 2)', numberRules.positive),
+      ...limitOptions({
+        requestTimeout: 900,
+        keepAlive: 15,
+        maxBody: '4MiB; uploads: any size',
+        maxConnections: 4096,
+      }),
     ],
   });
   addGroup(command, {
@@ -126,8 +109,6 @@ function upstreamLine({ upstream, state, reason }: UpstreamEvent): string {
 }
 
 function routerOptionsOf(flags: RouteFlags, environmentKey: string | undefined): RouterOptions {
-  const milliseconds = (seconds: number | undefined): number | undefined =>
-    seconds === undefined ? undefined : Math.max(1, Math.round(seconds * 1000));
   return {
     upstreams: flags.upstream,
     ...definedFields<Omit<RouterOptions, 'upstreams'>>({
@@ -136,12 +117,8 @@ function routerOptionsOf(flags: RouteFlags, environmentKey: string | undefined):
       apiKeys: flags.apiKey,
       sharePrefixes: flags.sharePrefixes,
       loadFactor: flags.loadFactor,
-      checkIntervalMs: milliseconds(flags.checkEvery),
-      requestTimeoutMs: milliseconds(flags.requestTimeout),
-      stallTimeoutMs: milliseconds(flags.stallTimeout),
-      keepAliveMs: milliseconds(flags.keepAlive),
-      maxBodyBytes: flags.maxBody,
-      maxConnections: flags.maxConnections,
+      checkIntervalMs: millisecondsOf(flags.checkEvery),
+      ...limitsOf(flags),
     }),
   };
 }

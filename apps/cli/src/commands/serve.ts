@@ -32,7 +32,7 @@ import {
 } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, addSpeculativeOption, type LoadFlags } from '../flags/load.js';
-import { addressOptions } from '../flags/address.js';
+import { addressOptions, limitOptions, limitsOf, millisecondsOf, type HttpFlags } from '../flags/http.js';
 import { addSharedCacheOptions } from '../flags/shared-cache.js';
 import { poolingOption } from '../flags/embedding.js';
 import { refuse } from '../flags/parse-values.js';
@@ -44,11 +44,7 @@ import { addServeBatchOptions, openBatches, type ServeBatchFlags } from './serve
 import { errorLog, modelLog, requestLog } from './serve-log.js';
 import { stopSignal } from './stop-signal.js';
 
-interface ServeFlags extends LoadFlags, ServeBatchFlags {
-  readonly host: string;
-  readonly port: number;
-  readonly apiKey?: readonly string[];
-  readonly sharePrefixes?: boolean;
+interface ServeFlags extends LoadFlags, HttpFlags, ServeBatchFlags {
   readonly corsOrigin?: readonly string[];
   readonly cacheDir?: string;
   readonly cacheSize?: number;
@@ -70,16 +66,9 @@ interface ServeFlags extends LoadFlags, ServeBatchFlags {
   readonly maxQueued?: number;
   readonly queueTimeout?: number;
   readonly compileTimeout?: number;
-  readonly requestTimeout?: number;
-  readonly stallTimeout?: number;
-  readonly keepAlive?: number;
-  readonly maxBody?: number;
-  readonly maxConnections?: number;
   readonly maxStored?: number;
   readonly requestsPerMinute?: number;
   readonly tokensPerMinute?: number;
-  readonly logFormat?: 'text' | 'json';
-  readonly grace: number;
 }
 
 const examples = `
@@ -137,18 +126,9 @@ function addServerOptions(command: Command): void {
         'seconds that compiling a grammar or schema may take; a slower one gets 400 (default: 10)',
         positive,
       ),
-      numberOption('--request-timeout <s>', 'total seconds a request may take (default: 600)', positive),
-      numberOption('--stall-timeout <s>', 'seconds a client may leave its stream unread (default: 60)', positive),
-      numberOption(
-        '--keep-alive <s>',
-        'idle seconds before a stream gets a keep-alive comment (default: 10)',
-        positive,
-      ),
-      sizeOption('--max-body <size>', 'maximum size of a request body (default: 4MiB)'),
+      ...limitOptions({ requestTimeout: 600, keepAlive: 10, maxBody: '4MiB', maxConnections: 512 }),
       sizeOption('--max-stored <size>', 'maximum size of the conversations that /v1/responses stores (default: 64MiB)'),
-      numberOption('--max-connections <n>', 'maximum number of open connections (default: 512)', count),
       ...rateOptions(),
-      numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
     ],
   });
 }
@@ -361,21 +341,15 @@ function checkNumIds(flagName: string, ids: readonly string[], numModels: number
 }
 
 function serverOptionsOf(flags: ServeFlags): ServerOptions {
-  const milliseconds = (seconds: number | undefined): number | undefined =>
-    seconds === undefined ? undefined : Math.max(1, Math.round(seconds * 1000));
   return definedFields<ServerOptions>({
     corsOrigins: flags.corsOrigin,
     page: flags.page ? pageUrl : undefined,
     pageOrigins: flags.pageOrigin,
     sharePrefixes: flags.sharePrefixes,
     maxQueued: flags.maxQueued,
-    queueTimeoutMs: milliseconds(flags.queueTimeout),
-    compileTimeoutMs: milliseconds(flags.compileTimeout),
-    requestTimeoutMs: milliseconds(flags.requestTimeout),
-    stallTimeoutMs: milliseconds(flags.stallTimeout),
-    keepAliveMs: milliseconds(flags.keepAlive),
-    maxBodyBytes: flags.maxBody,
-    maxConnections: flags.maxConnections,
+    queueTimeoutMs: millisecondsOf(flags.queueTimeout),
+    compileTimeoutMs: millisecondsOf(flags.compileTimeout),
+    ...limitsOf(flags),
     maxStoredBytes: flags.maxStored,
     requestsPerMinute: flags.requestsPerMinute,
     tokensPerMinute: flags.tokensPerMinute,

@@ -27,6 +27,32 @@ export async function readText(
   return withoutLineEnd(await readStdin(io, signal));
 }
 
+/** Texts of a flag, or the lines of a file. */
+export interface LineSource {
+  readonly flagName: string;
+  /** What the texts are, for errors. */
+  readonly noun: string;
+  readonly given: readonly string[] | undefined;
+  readonly file: string | undefined;
+}
+
+/** Those of the flag, or the lines of the file or of stdin. @throws {UsageError} for two sources, or none */
+export async function readLines(
+  io: CliIo,
+  { flagName, noun, given, file }: LineSource,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  if (given !== undefined && file !== undefined) {
+    throw new UsageError(`${flagName}: expected one source of ${noun}, got ${flagName} and --file`);
+  }
+  if (given !== undefined) return given;
+  const text = await readText(io, file === undefined ? {} : { file }, signal);
+  if (text === undefined) {
+    throw new UsageError(`${flagName}: expected ${noun} from ${flagName}, --file or stdin, got none`);
+  }
+  return text === '' ? [] : text.split(/\r?\n/);
+}
+
 /** SHA-256 of a file, which identifies its content. @throws {IoError} when it is no file */
 export async function hashOfFile(path: string, expected: string, signal: AbortSignal): Promise<string> {
   const found = await stat(path).catch(() => undefined);

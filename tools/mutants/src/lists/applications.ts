@@ -354,7 +354,7 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/run.test.ts', 'test/demo-model.test.ts'],
   },
   {
-    file: 'apps/cli/src/commands/serve.ts',
+    file: 'apps/cli/src/flags/http.ts',
     find: 'seconds === undefined ? undefined : Math.max(1, Math.round(seconds * 1000));',
     replace: 'seconds === undefined ? undefined : Math.max(1, Math.round(seconds));',
     tests: ['test/serve.test.ts'],

@@ -6,7 +6,7 @@ import { UsageError } from '../../errors/errors.js';
 import { displayName } from '../../models/model-location.js';
 import { shortestFloat } from '../../terminal/format.js';
 import { npyFile } from '../../terminal/npy.js';
-import { readText } from '../../terminal/read-text.js';
+import { readLines } from '../../terminal/read-text.js';
 import { addGroup, flag, numberOption, numberRules } from '../../flags/builders.js';
 import { describe } from '../../flags/help.js';
 import { addModelOption, addOutputOptions, chooseModel } from '../../flags/load.js';
@@ -94,7 +94,7 @@ export function registerEmbed(program: Command, host: CommandHost): void {
 }
 
 async function embed(modelName: string | undefined, flags: EmbedFlags, context: CommandContext): Promise<void> {
-  const { signal, progress, warn, out } = context;
+  const { io, signal, progress, warn, out } = context;
   if (flags.queue !== undefined) return embedByQueue(modelName, flags.queue, flags, context);
   const queued = Object.entries(queueFlags).find(([name]) => flags[name as keyof EmbedFlags] !== undefined);
   if (queued !== undefined) throw new UsageError(`${queued[1]}: requires --queue`);
@@ -103,7 +103,8 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
   if (flags.npy === true && flags.output === undefined && out.isTerminal) {
     throw new UsageError('--npy: expected -o PATH or a redirected stdout, got a terminal');
   }
-  const texts = await readTexts(flags, context);
+  const { prompt: given, file } = flags;
+  const texts = await readLines(io, { flagName: '--prompt', noun: 'texts', given, file }, signal);
   await using model = await openEmbeddingModel(modelName, embeddingLoadOptionsOf(flags), context);
   const embedded = await model.embedTexts(texts, {
     ...embedOptionsOf(flags),
@@ -126,16 +127,6 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
         ? jsonParts(displayName(modelName, model.name), model, embedded)
         : embedded.map(({ vector }) => `${Array.from(vector, shortestFloat).join(' ')}\n`);
   await writeParts(parts, flags.output, context);
-}
-
-async function readTexts({ prompt, file }: EmbedFlags, { io, signal }: CommandContext): Promise<readonly string[]> {
-  if (prompt !== undefined && file !== undefined) {
-    throw new UsageError('--prompt: expected one source of texts, got --prompt and --file');
-  }
-  if (prompt !== undefined) return prompt;
-  const text = await readText(io, file === undefined ? {} : { file }, signal);
-  if (text === undefined) throw new UsageError('--prompt: expected texts from --prompt, --file or stdin, got none');
-  return text === '' ? [] : text.split(/\r?\n/);
 }
 
 /** Written in parts: the vectors of a long file would not fit into one string. */
