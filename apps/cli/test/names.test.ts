@@ -148,9 +148,10 @@ const commandOnly = [
   ...['--prefill', '--decode', '--lora-scaled', '--pooling'],
 ];
 
-/** Names of llama.cpp, and flags of npm and of llama-perplexity, that the guides mention. */
+/** Names of llama.cpp, and flags of npm, Docker and llama-perplexity, that the guides mention. */
 const foreignFlags = [
   '--silent',
+  '--build-arg',
   '--kl-divergence',
   '--ctx-size',
   '--ctx',

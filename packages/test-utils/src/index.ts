@@ -17,6 +17,7 @@ export {
   type Random,
 } from './mutate.js';
 export { haproxyProgram, startHaproxy, type Haproxy } from './haproxy.js';
+export { findProgram, freePort } from './programs.js';
 export { redisProgram, startRedisServer, type RedisServer } from './redis-server.js';
 export { failure as s3Failure } from './s3/additions.js';
 export { startS3Server, type S3Fault, type S3Server } from './s3/server.js';

@@ -1,0 +1,181 @@
+/** Runs the commands of docs/guides/more-than-one-machine.md, with small models and files, and with loopback ports. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  findProgram,
+  freePort,
+  haproxyProgram,
+  postgresProgram,
+  redisProgram,
+  repoRoot,
+  startPostgresServer,
+  startS3Server,
+  testCoverage,
+} from '@winnow/test-utils';
+import { parseArgsStringToArgv } from 'string-argv';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+
+const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'more-than-one-machine.md'), 'utf8');
+const main = join(repoRoot, 'apps', 'cli', 'dist', 'main.js');
+const fixtures = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch');
+/** Those of engines of containers, which are not to be had here; `lint.test.ts` checks their files. */
+const notHere = new Set(['docker', 'kubectl', 'printf']);
+const needed = { redisProgram, postgresProgram, haproxyProgram };
+const missing = Object.entries(needed).flatMap(([name, path]) => (path === undefined ? [name] : []));
+
+interface Section {
+  readonly title: string;
+  readonly commands: readonly (readonly string[])[];
+}
+
+function sectionsOf(markdown: string): Section[] {
+  return markdown.split(/^## /m).flatMap((text) => {
+    const blocks = [...text.matchAll(/^```console(?: no-run)?\n([^]*?)^```$/gm)].map(([, block = '']) => block);
+    const commands = blocks
+      .flatMap((block) => block.split('\n'))
+      .filter((line) => line.startsWith('$ '))
+      .flatMap((line) =>
+        line
+          .slice(2)
+          .replace(/\s+#.*$|\s*&\s*$/, '')
+          .split(' && '),
+      )
+      .map((line) => parseArgsStringToArgv(line));
+    return commands.length === 0 ? [] : [{ title: text.slice(0, text.indexOf('\n')), commands }];
+  });
+}
+
+/** What the guide names, and what it is here. */
+const names = new Map<string, string>();
+let environment: Readonly<Record<string, string>> = {};
+const stops: (() => Promise<void> | void)[] = [];
+
+beforeAll(async () => {
+  if (testCoverage !== 'full' || missing.length > 0) return;
+  const s3 = await startS3Server();
+  const postgres = await startPostgresServer();
+  stops.push(s3.close, postgres.stop);
+  environment = s3.environment;
+  const requests = Array.from({ length: 6 }, (_, index) => {
+    const body = { prompt: `The number ${index}`, max_tokens: 3 };
+    return `${JSON.stringify({ custom_id: `${index}`, method: 'POST', url: '/v1/completions', body })}\n`;
+  });
+  writeFileSync(join(inputs, 'requests.jsonl'), requests.join(''));
+  writeFileSync(join(inputs, 'corpus.txt'), 'the small red boat\n'.repeat(80));
+  writeFileSync(
+    join(inputs, 'book.txt'),
+    'Once upon a time there was a little girl who lived near the sea. '.repeat(30),
+  );
+  cpSync(join(repoRoot, 'deploy', 'haproxy', 'haproxy.cfg'), join(inputs, 'haproxy.cfg'));
+  s3.write('requests.jsonl', requests.join(''));
+  names.set('model.gguf', join(repoRoot, 'packages', 'demo-model', 'src', 'model'));
+  names.set('./bge-small-en-v1.5', join(fixtures, 'bert-mean', 'model.gguf'));
+  names.set('s3://corpus', `s3://${s3.bucket}`);
+  names.set('postgres://winnow:secret@10.0.0.5/jobs', postgres.url);
+  names.set('redis://:secret@10.0.0.5', `redis://:secret@127.0.0.1:${await freePort()}`);
+  for (const port of ['8081', '8082']) names.set(port, String(await freePort()));
+  names.set('0.0.0.0', '127.0.0.1');
+});
+afterAll(async () => {
+  for (const stop of stops) await stop();
+  rmSync(inputs, { recursive: true, force: true });
+});
+const inputs = mkdtempSync(join(tmpdir(), 'winnow-guide-'));
+
+function here(word: string): string {
+  for (const [name, actual] of names) if (word.includes(name)) return word.replace(name, actual);
+  return word === '/var/lib/winnow' ? 'batches' : word;
+}
+
+interface Running {
+  readonly child: ChildProcess;
+  readonly output: () => string;
+}
+
+function start(argv: readonly string[], cwd: string): Running {
+  const [program = '', ...rest] = argv;
+  const { PATH = '', NODE_COMPILE_CACHE = '' } = process.env;
+  const env = { PATH, NODE_COMPILE_CACHE, HOME: cwd, XDG_CACHE_HOME: cwd, ...environment };
+  const [file, args] =
+    program === 'winnow' ? [process.execPath, [main, ...rest]] : [findProgram(program, ['/usr/sbin']) ?? program, rest];
+  const child = spawn(file, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  let text = '';
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (part: string) => (text += part));
+  return { child, output: () => text };
+}
+
+/** Servers, workers and routers have started when they print. */
+async function untilPrinted({ child, output }: Running): Promise<void> {
+  const ended = once(child, 'exit').then(() => expect.unreachable(output()));
+  ended.catch(() => {});
+  while (!/listening on|"waiting":/.test(output())) await Promise.race([once(child.stdout ?? child, 'data'), ended]);
+}
+
+async function startRedis(argv: readonly string[], cwd: string): Promise<void> {
+  const { port } = new URL(names.get('redis://:secret@10.0.0.5') ?? '');
+  const { child } = start(
+    [...argv.map((word) => (word === '10.0.0.5' ? '127.0.0.1' : word)), '--port', port, '--dir', cwd],
+    cwd,
+  );
+  stops.unshift(() => void child.kill('SIGKILL'));
+}
+
+/** @returns the process, if it goes on */
+async function runCommand(argv: readonly string[], cwd: string): Promise<Running | undefined> {
+  const [program = '', kind = ''] = argv;
+  if (program === 'redis-server') return void (await startRedis(argv, inputs));
+  if (program === 'haproxy' && !argv.includes('-c')) return undefined; // the addresses are those of machines; see haproxy.test.ts
+  const words = argv.map(here);
+  const extra: Record<string, string[]> = { serve: ['-q'], route: ['-q'], worker: ['--json', '--report-every', '0.2'] };
+  const place = ['serve', 'route'].includes(kind) && !argv.includes('--port') ? ['--port', '0'] : [];
+  const running = start([...words, ...(extra[kind] ?? []), ...place], cwd);
+  if (program === 'winnow' && kind in extra) {
+    await untilPrinted(running);
+    return running;
+  }
+  const [code] = (await once(running.child, 'close')) as [number | null];
+  expect([argv.join(' '), code, running.output()]).toEqual([argv.join(' '), 0, running.output()]);
+  return undefined;
+}
+
+const sections = sectionsOf(guide);
+
+test('the guide goes from one command to Kubernetes', () => {
+  expect(sections[0]?.commands).toEqual([['winnow', 'batch', 'requests.jsonl']]);
+  expect(sections.at(-1)?.title).toBe('Kubernetes');
+  const programs = new Set(sections.flatMap(({ commands }) => commands.map(([program = '']) => program)));
+  expect([...programs].filter((each) => !notHere.has(each)).toSorted()).toEqual(['haproxy', 'redis-server', 'winnow']);
+});
+
+/** They take minutes. */
+if (testCoverage === 'full') runCommands();
+
+function runCommands(): void {
+  const runnable = sections
+    .map(({ title, commands }) => [title, commands.filter(([program = '']) => !notHere.has(program))] as const)
+    .filter(([, commands]) => commands.length > 0);
+
+  test.skipIf(missing.length > 0).each(runnable)('the commands of "%s"', async (_title, commands) => {
+    const cwd = mkdtempSync(join(tmpdir(), 'winnow-guide-'));
+    cpSync(inputs, cwd, { recursive: true });
+    const running: Running[] = [];
+    try {
+      for (const command of commands) {
+        const started = await runCommand(command, cwd);
+        if (started !== undefined) running.push(started);
+      }
+      for (const { child, output } of running) {
+        child.kill('SIGTERM');
+        if (child.exitCode === null) await once(child, 'exit');
+        expect([child.exitCode, output()]).toEqual([0, output()]);
+      }
+    } finally {
+      for (const { child } of running) child.kill('SIGKILL');
+      rmSync(cwd, { recursive: true, force: true });
+    }
+  });
+}

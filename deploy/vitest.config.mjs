@@ -1,0 +1,3 @@
+import { winnowVitest } from '@winnow/test-utils/vitest';
+
+export default winnowVitest();
