@@ -8,6 +8,9 @@ import {
   paginateListParts,
   UploadPartCommand,
   type CompletedPart,
+  type ListMultipartUploadsCommandInput,
+  type ListMultipartUploadsCommandOutput,
+  type MultipartUpload as MultipartUploadInfo,
   type S3Client,
 } from '@aws-sdk/client-s3';
 import { CapacityError } from '@winnow/tensor';
@@ -102,15 +105,27 @@ export class MultipartUpload {
   }
 }
 
+/** The latest one. There may be more uploads, also of keys that only begin with this one, than a page of the list has. */
 async function unfinishedId(
   { client, bucket, key }: ObjectPlace,
   signal: AbortSignal | undefined,
 ): Promise<string | undefined> {
-  const command = new ListMultipartUploadsCommand({ Bucket: bucket, Prefix: key });
-  const { Uploads = [] } = await client.send(command, sendOptions(signal));
-  const own = Uploads.filter(({ Key }) => Key === key);
-  return own.toSorted((a, b) => Number(b.Initiated ?? 0) - Number(a.Initiated ?? 0))[0]?.UploadId;
+  let latest: MultipartUploadInfo | undefined;
+  let after: Pick<ListMultipartUploadsCommandInput, 'KeyMarker' | 'UploadIdMarker'> | undefined = {};
+  while (after !== undefined) {
+    const command = new ListMultipartUploadsCommand({ Bucket: bucket, Prefix: key, ...after });
+    const page: ListMultipartUploadsCommandOutput = await client.send(command, sendOptions(signal));
+    const { Uploads = [], IsTruncated = false, NextKeyMarker, NextUploadIdMarker } = page;
+    for (const upload of Uploads) {
+      if (upload.Key === key && startOf(upload) >= startOf(latest)) latest = upload;
+    }
+    const hasNext = IsTruncated && NextKeyMarker !== undefined;
+    after = hasNext ? { KeyMarker: NextKeyMarker, UploadIdMarker: NextUploadIdMarker } : undefined;
+  }
+  return latest?.UploadId;
 }
+
+const startOf = (upload: MultipartUploadInfo | undefined): number => Number(upload?.Initiated ?? 0);
 
 async function leftParts(
   { client, bucket, key }: ObjectPlace,

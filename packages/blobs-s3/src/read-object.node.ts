@@ -1,8 +1,8 @@
 /** Reads an object, and continues after a failure from the byte where it occurred. */
 import type { Readable } from 'node:stream';
-import { GetObjectCommand, HeadObjectCommand, type GetObjectCommandOutput } from '@aws-sdk/client-s3';
-import { BlobError, endOf, isWhole, type ReadBlobOptions } from '@winnow/jobs';
-import { Checksum } from '@winnow/jobs/node';
+import { GetObjectCommand, HeadObjectCommand } from '@aws-sdk/client-s3';
+import type { ReadBlobOptions } from '@winnow/jobs';
+import { readStream, type BlobAnswer } from '@winnow/jobs/node';
 import { s3Error } from './errors.js';
 import { sendOptions, type ObjectPlace } from './multipart-upload.node.js';
 
@@ -13,58 +13,64 @@ export interface ReadPlace extends ObjectPlace {
   readonly maxAttempts: number;
 }
 
-export async function* readObject(place: ReadPlace, options: ReadBlobOptions): AsyncGenerator<Uint8Array, void, void> {
-  const { source, maxAttempts } = place;
-  const { byteOffset = 0, sha256, signal } = options;
-  const { sizeBytes, etag } = await find(place, signal);
-  const end = endOf(options, sizeBytes);
-  const checksum = isWhole(options, end, sizeBytes) ? new Checksum() : undefined;
-  let numFailures = 0;
-  for (let offset = byteOffset; offset < end;) {
-    const before = offset;
-    try {
-      for await (const bytes of bodyOf(await get(place, offset, end, etag, signal))) {
-        checksum?.add(bytes);
-        offset += bytes.byteLength;
-        yield bytes;
-      }
-      if (offset < end) throw new Error(`the connection was closed at byte ${offset}, expected ${end}`);
-    } catch (cause) {
-      const error = s3Error(cause, source, 'read', signal);
-      numFailures = offset > before ? 1 : numFailures + 1;
-      const isTransient = BlobError.isInstance(error) && error.reason === 'unavailable';
-      if (!isTransient || numFailures >= maxAttempts) throw error;
-    }
-  }
-  checksum?.end(source, sha256);
+/** The client itself waits between its attempts to send a request. */
+const retryDelayMs = 50;
+
+/** An answer, and the version of the object. */
+interface VersionedAnswer extends BlobAnswer {
+  readonly etag: string | undefined;
 }
 
+export async function* readObject(place: ReadPlace, options: ReadBlobOptions): AsyncGenerator<Uint8Array, void, void> {
+  const { source, maxAttempts } = place;
+  const { signal } = options;
+  let etag = options.version;
+  const open = async (offset: number, end: number | undefined): Promise<BlobAnswer> => {
+    const answer = offset === end ? await find(place, etag, signal) : await get(place, offset, end, etag, signal);
+    etag ??= answer.etag;
+    return answer;
+  };
+  const errorOf = (cause: unknown): unknown => s3Error(cause, source, 'read', signal);
+  yield* readStream({ source, maxAttempts, retryDelayMs, open, errorOf }, options);
+}
+
+/** The answer to a read of no bytes, of which there is no range. */
 async function find(
-  { client, bucket: Bucket, key: Key, source }: ReadPlace,
+  { client, bucket: Bucket, key: Key }: ReadPlace,
+  etag: string | undefined,
   signal: AbortSignal | undefined,
-): Promise<{ readonly sizeBytes: number; readonly etag: string | undefined }> {
-  try {
-    const { ContentLength = 0, ETag: etag } = await client.send(
-      new HeadObjectCommand({ Bucket, Key }),
-      sendOptions(signal),
-    );
-    return { sizeBytes: ContentLength, etag };
-  } catch (error) {
-    throw s3Error(error, source, 'read', signal);
-  }
+): Promise<VersionedAnswer> {
+  const command = new HeadObjectCommand({ Bucket, Key, ...conditionOf(etag) });
+  const { ContentLength: sizeBytes = 0, ETag } = await client.send(command, sendOptions(signal));
+  return { sizeBytes, body: nothing(), etag: ETag };
 }
 
 /** Of the version that was found, or none. */
 async function get(
-  { client, bucket: Bucket, key: Key }: ReadPlace,
+  place: ReadPlace,
   offset: number,
-  end: number,
+  end: number | undefined,
   etag: string | undefined,
   signal: AbortSignal | undefined,
-): Promise<GetObjectCommandOutput> {
-  const version = etag === undefined ? {} : { IfMatch: etag };
-  const command = new GetObjectCommand({ Bucket, Key, Range: `bytes=${offset}-${end - 1}`, ...version });
-  return client.send(command, sendOptions(signal));
+): Promise<VersionedAnswer> {
+  const { client, bucket: Bucket, key: Key } = place;
+  // an empty object has no ranges, but an answer without one
+  const isWhole = offset === 0 && end === undefined;
+  const range = isWhole ? {} : { Range: `bytes=${offset}-${end === undefined ? '' : end - 1}` };
+  const command = new GetObjectCommand({ Bucket, Key, ...range, ...conditionOf(etag) });
+  try {
+    const { Body, ContentLength = 0, ContentRange, ETag } = await client.send(command, sendOptions(signal));
+    const total = /\/(\d+)$/.exec(ContentRange ?? '')?.[1];
+    const sizeBytes = total === undefined ? ContentLength : Number(total);
+    return { sizeBytes, body: Body as Readable, etag: ETag };
+  } catch (error) {
+    const { $metadata } = error as { readonly $metadata?: { readonly httpStatusCode?: number } };
+    if ($metadata?.httpStatusCode !== 416) throw error;
+    return find(place, etag, signal); // there are no bytes from `offset` on
+  }
 }
 
-const bodyOf = ({ Body }: GetObjectCommandOutput): AsyncIterable<Uint8Array> => Body as Readable;
+const conditionOf = (etag: string | undefined): { readonly IfMatch?: string } =>
+  etag === undefined ? {} : { IfMatch: etag };
+
+async function* nothing(): AsyncGenerator<Uint8Array, void, void> {}

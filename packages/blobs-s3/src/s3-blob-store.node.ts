@@ -160,7 +160,7 @@ class S3BlobStore implements BlobStore {
     const { client, bucket: Bucket, key: Key } = this.#placeOf(key);
     try {
       const found = await client.send(new HeadObjectCommand({ Bucket, Key }), sendOptions(options.signal));
-      return infoOf(key, found.ContentLength, found.LastModified);
+      return infoOf(key, found.ContentLength, found.LastModified, found.ETag);
     } catch (error) {
       const known = s3Error(error, source, 'stat', options.signal);
       if (BlobError.isInstance(known) && known.reason === 'missing') return undefined;
@@ -186,8 +186,8 @@ class S3BlobStore implements BlobStore {
     try {
       const pages = paginateListObjectsV2({ client: this.#client }, input, sendOptions(options.signal));
       for await (const { Contents = [] } of pages) {
-        for (const { Key = '', Size, LastModified } of Contents) {
-          infos.push(infoOf(Key.slice(this.#prefix.length), Size, LastModified));
+        for (const { Key = '', Size, LastModified, ETag } of Contents) {
+          infos.push(infoOf(Key.slice(this.#prefix.length), Size, LastModified, ETag));
         }
       }
     } catch (error) {
@@ -246,8 +246,9 @@ type Sent = Pick<WrittenBlob, 'sha256' | 'resumedBytes'>;
 
 const callOf = (signal: AbortSignal | undefined): BlobCallOptions => (signal === undefined ? {} : { signal });
 
-function infoOf(key: string, sizeBytes = 0, modified?: Date): BlobInfo {
-  return { key, sizeBytes, ...(modified === undefined ? {} : { modifiedAtMs: modified.getTime() }) };
+function infoOf(key: string, sizeBytes = 0, modified?: Date, version?: string): BlobInfo {
+  const modifiedAt = modified === undefined ? {} : { modifiedAtMs: modified.getTime() };
+  return { key, sizeBytes, ...modifiedAt, ...(version === undefined ? {} : { version }) };
 }
 
 async function* follow(

@@ -42,6 +42,7 @@ export {
   resolveEnqueueOptions,
   type ResolvedEnqueueOptions,
 } from './checks.js';
+export { blobByteSource } from './blobs/blob-byte-source.js';
 export { BlobError, existingBlob, missingBlob, reasonOfStatus, type BlobErrorReason } from './blobs/blob-error.js';
 export {
   checkKey,

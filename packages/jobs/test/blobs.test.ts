@@ -1,11 +1,12 @@
 /** Blobs in a folder and behind HTTP. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import type { BlobStore } from '../src/index.js';
+import { ReleasedError } from '@winnow/tensor';
+import { blobByteSource, type BlobInfo, type BlobStore } from '../src/index.js';
 import { createFolderBlobStore, createHttpBlobStore } from '../src/index.node.js';
 import { describeBlobStore } from '../src/testing.js';
 
@@ -36,6 +37,55 @@ it('goes on with what another write of the same content has left, from the first
   expect(readdirSync(join(folder, 'store')).filter((name) => name.endsWith('.part'))).toEqual([]);
 });
 
+it('says why a folder cannot be used', async () => {
+  await inFolder.write('file', [Uint8Array.of(1)]);
+  const path = join(folder, 'store', 'file');
+  const below = createFolderBlobStore(join(path, 'below'));
+  expect(await below.stat('a')).toBe(undefined);
+  expect(await below.list('')).toEqual([]);
+  await expect(firstPart(below, 'a')).rejects.toMatchObject({ name: 'BlobError', reason: 'missing' });
+  const refused = below.write('a', []);
+  await expect(refused).rejects.toMatchObject({
+    name: 'BlobError',
+    reason: 'failed',
+    source: join(path, 'below', 'a'),
+  });
+  await expect(inFolder.write('empty/file', [])).resolves.toBeDefined();
+  const asFile = inFolder.write('empty', []);
+  await expect(asFile).rejects.toMatchObject({ name: 'BlobError', reason: 'failed' });
+  await expect(asFile).rejects.toThrow(/^[^:]*empty: is a folder, expected a file$/);
+});
+
+it.skipIf(process.getuid?.() === 0)('says that a folder may not be used', async () => {
+  await inFolder.write('locked/file', [Uint8Array.of(1)]);
+  const path = join(folder, 'store', 'locked');
+  chmodSync(join(path, 'file'), 0);
+  chmodSync(path, 0o500);
+  try {
+    const denied = { name: 'BlobError', reason: 'denied' };
+    await expect(firstPart(inFolder, 'locked/file')).rejects.toMatchObject({ ...denied, source: join(path, 'file') });
+    await expect(inFolder.write('locked/other', [])).rejects.toMatchObject({ ...denied, source: join(path, 'other') });
+    await expect(inFolder.delete('locked/file')).rejects.toMatchObject({ ...denied, source: join(path, 'file') });
+  } finally {
+    chmodSync(path, 0o700);
+  }
+});
+
+it('is read at any position, in one version', async () => {
+  await inFolder.write('model', [Uint8Array.from({ length: 1000 }, (_, i) => i & 255)]);
+  const source = await blobByteSource(inFolder, 'model');
+  expect([source.name, source.sizeBytes]).toEqual([join(folder, 'store', 'model'), 1000]);
+  const target = new Uint8Array(3);
+  await Promise.all([source.read(0, new Uint8Array(1000)), source.read(300, target)]);
+  expect([...target]).toEqual([44, 45, 46]);
+  await expect(source.read(998, target)).rejects.toThrow(/range outside of the source/);
+  await inFolder.write('model', [new Uint8Array(1000)]);
+  await expect(source.read(0, target)).rejects.toMatchObject({ reason: 'changed' });
+  await source.close();
+  await expect(source.read(0, target)).rejects.toThrow(ReleasedError);
+  await expect(blobByteSource(inFolder, 'none')).rejects.toMatchObject({ name: 'BlobError', reason: 'missing' });
+});
+
 it('notices that a file has changed', async () => {
   const { sha256 } = await inFolder.write('changed', [new TextEncoder().encode('as it was')]);
   writeFileSync(join(folder, 'store', 'changed'), 'as it is!');
@@ -46,9 +96,11 @@ it('notices that a file has changed', async () => {
 });
 
 /** A server with ranges, of which every third answer breaks off. */
-async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; close(): void }> {
+async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; requests: string[]; close(): void }> {
   let numReads = 0;
+  const requests: string[] = [];
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    requests.push(`${request.method} ${request.headers.range ?? ''}`);
     const key = (request.url ?? '/').slice('/blobs/'.length);
     if (request.headers.authorization !== 'Bearer secret') return void response.writeHead(401).end();
     if (request.method === 'PUT') {
@@ -65,16 +117,19 @@ async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; clo
     if (request.method === 'DELETE') return void response.writeHead((await blobs.delete(key)) ? 204 : 404).end();
     const info = await blobs.stat(key);
     if (info === undefined) return void response.writeHead(404).end();
-    const [, first = 0, last = info.sizeBytes - 1] =
-      /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '')?.map(Number) ?? [];
-    const end = Math.min(last, info.sizeBytes - 1);
-    const range = { 'content-range': `bytes ${first}-${end}/${info.sizeBytes}`, etag: '"1"' };
+    const { sizeBytes, version } = info;
+    const [, first = '0', last = ''] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
+    const [begin, end] = [Number(first), Math.min(last === '' ? Infinity : Number(last) + 1, sizeBytes)];
     const isPart = request.headers.range !== undefined;
-    response.writeHead(isPart ? 206 : 200, { 'content-length': end + 1 - first, ...(isPart ? range : {}) });
+    if (isPart && begin >= sizeBytes) {
+      return void response.writeHead(416, { 'content-range': `bytes */${sizeBytes}` }).end();
+    }
+    const range = isPart ? { 'content-range': `bytes ${begin}-${end - 1}/${sizeBytes}` } : {};
+    response.writeHead(isPart ? 206 : 200, { 'content-length': end - begin, etag: `"${version}"`, ...range });
     if (request.method === 'HEAD') return void response.end();
-    const breaksOff = ++numReads % 3 === 0 && end > first;
-    let left = breaksOff ? Math.floor((end + 1 - first) / 2) : end + 1 - first;
-    for await (const part of blobs.read(key, { byteOffset: first })) {
+    const breaksOff = ++numReads % 3 === 0 && end > begin + 1;
+    let left = breaksOff ? Math.floor((end - begin) / 2) : end - begin;
+    for await (const part of blobs.read(key, { byteOffset: begin })) {
       response.write(Buffer.from(part.subarray(0, left)));
       left -= Math.min(left, part.byteLength);
       if (left === 0) break;
@@ -88,7 +143,7 @@ async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; clo
     server.close();
     server.closeAllConnections();
   };
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/blobs`, close };
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/blobs`, requests, close };
 }
 
 describeBlobStore({
@@ -99,12 +154,40 @@ describeBlobStore({
   },
 });
 
+it('reads with one request, and one more after each failure', async () => {
+  const { url, requests, close } = await serveBlobs(createFolderBlobStore(join(folder, 'counted')));
+  const store = createHttpBlobStore(url, { headers: { authorization: 'Bearer secret' } });
+  const { sha256 } = await store.write('page', [new Uint8Array(3_000_000)]);
+  const { version } = (await store.stat('page')) as BlobInfo;
+  requests.length = 0;
+  for await (const _part of store.read('page', { sha256 }));
+  for await (const _part of store.read('page', { byteOffset: 10, byteLength: 90, ...(version && { version }) }));
+  expect(requests).toEqual(['GET bytes=0-', 'GET bytes=10-99']);
+  for await (const _part of store.read('page', { sha256 }));
+  expect(requests.slice(2)).toEqual(['GET bytes=0-', 'GET bytes=1500000-2999999']);
+  close();
+});
+
 it('takes no blob for empty whose length the server does not say', async () => {
   const answer = (): Promise<Response> => Promise.resolve(new Response(null, { status: 200 }));
   const store = createHttpBlobStore('http://host/a', { fetch: answer });
-  await expect(store.read('b')[Symbol.asyncIterator]().next()).rejects.toThrow(
-    'http://host/a/b: the answer to HEAD has no Content-Length',
-  );
+  await expect(firstPart(store, 'b')).rejects.toThrow('the answer to GET has no Content-Length');
+  await expect(store.stat('b')).rejects.toThrow('http://host/a/b: the answer to HEAD has no Content-Length');
+});
+
+const firstPart = (store: BlobStore, key: string): Promise<unknown> => store.read(key)[Symbol.asyncIterator]().next();
+
+it('takes no answer for the bytes that it wants, if it has others', async () => {
+  const answers: Response[] = [
+    new Response('0123', { headers: { 'content-length': '4' } }),
+    new Response('0123', { status: 206, headers: { 'content-range': 'bytes 0-3/9' } }),
+    new Response('<html>', { headers: { 'content-type': 'text/html', 'content-length': '6' } }),
+  ];
+  const store = createHttpBlobStore('http://host', { fetch: () => Promise.resolve(answers.shift() as Response) });
+  const read = (): Promise<unknown> => store.read('a', { byteOffset: 1, byteLength: 2 })[Symbol.asyncIterator]().next();
+  await expect(read()).rejects.toThrow('does not support ranges (status 200, expected 206)');
+  await expect(read()).rejects.toThrow('wrong range, expected bytes from 1, got Content-Range bytes 0-3/9');
+  await expect(read()).rejects.toThrow('a page of HTML');
 });
 
 it('says what the server answered', async () => {

@@ -47,6 +47,20 @@ export function existingBlob(source: string): BlobError {
   return new BlobError({ source, reason: 'exists', message: 'there is content already, expected none (ifAbsent)' });
 }
 
+/** An error of a file or of the system, as one of a blob store. */
+export function withReason(source: string, error: Error, reason: BlobErrorReason): BlobError {
+  if (!IoError.isInstance(error)) return new BlobError({ source, reason, message: error.message }, { cause: error });
+  const { byteOffset } = error;
+  const at = byteOffset === undefined ? {} : { byteOffset };
+  const { length } = new IoError({ source: error.source, ...at, message: '' }).message;
+  return new BlobError({ source, ...at, reason, message: error.message.slice(length) }, { cause: error });
+}
+
+export function changedBlob(source: string, expected: string, actual: string): BlobError {
+  const message = `the content was replaced while it was read, expected version ${expected}, got ${actual}`;
+  return new BlobError({ source, reason: 'changed', message });
+}
+
 const reasonsOfStatuses: Readonly<Record<number, BlobErrorReason>> = {
   401: 'denied',
   403: 'denied',

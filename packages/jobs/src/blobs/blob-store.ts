@@ -6,6 +6,8 @@ export interface BlobInfo {
   readonly sizeBytes: number;
   /** Milliseconds since 1970, where the store knows it. */
   readonly modifiedAtMs?: number;
+  /** Changes when the content is replaced, where the store knows it: an ETag, for example. */
+  readonly version?: string;
 }
 
 export interface WrittenBlob extends BlobInfo {
@@ -38,6 +40,8 @@ export interface ReadBlobOptions extends BlobCallOptions {
   readonly byteLength?: number;
   /** What the whole content must have; checked at the end of a read of all bytes. Default: not checked. */
   readonly sha256?: string;
+  /** That of `stat`: another one is an error with the reason `changed`. Default: any, but one for all bytes of a read. */
+  readonly version?: string;
 }
 
 export type BlobContent = Iterable<Uint8Array> | AsyncIterable<Uint8Array>;
@@ -78,6 +82,7 @@ export const readOptionNames: OptionNames<ReadBlobOptions> = {
   byteLength: true,
   sha256: true,
   signal: true,
+  version: true,
 };
 export const writeOptionNames: OptionNames<WriteBlobOptions> = {
   sha256: true,

@@ -2,8 +2,8 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileSink, fileSource, makeFolder, type ResumableSink } from '@winnow/bytes/node';
-import { checkOptions } from '@winnow/tensor';
-import { BlobError, existingBlob, missingBlob } from './blob-error.js';
+import { checkOptions, IoError } from '@winnow/tensor';
+import { BlobError, changedBlob, existingBlob, missingBlob, withReason, type BlobErrorReason } from './blob-error.js';
 import {
   callOptionNames,
   checkKey,
@@ -43,47 +43,60 @@ class FolderBlobStore implements BlobStore {
     const { ifAbsent = false, resume = false, sha256, signal } = options;
     const path = this.#pathOf(key);
     if (ifAbsent && (await this.stat(key)) !== undefined) throw existingBlob(path);
-    await makeFolder(dirname(path));
     const checksum = new Checksum();
-    const sink = await fileSink(path, { isNew: ifAbsent, resume });
+    const sink = await onDisk(path, async () => {
+      await makeFolder(dirname(path));
+      return fileSink(path, { isNew: ifAbsent, resume });
+    });
     try {
       const resumedBytes = await copy(counted(content, checksum, signal), sink);
       const actual = checksum.end(path, sha256);
-      await sink.close();
+      await sink.close().catch((error: unknown) => {
+        throw codeOf(error) === 'EEXIST' ? existingBlob(path) : diskError(path, error);
+      });
       return { key, sizeBytes: checksum.sizeBytes, sha256: actual, resumedBytes };
     } catch (error) {
       await sink.abort();
-      throw (error as { cause?: NodeJS.ErrnoException }).cause?.code === 'EEXIST' ? existingBlob(path) : error;
+      throw error;
     }
   }
 
   async *read(key: string, options: ReadBlobOptions = {}): AsyncGenerator<Uint8Array, void, void> {
     checkOptions(options, readOptionNames);
     const path = this.#pathOf(key);
-    const source = await fileSource(path).catch((error: Error) => {
-      throw (error.cause as NodeJS.ErrnoException | undefined)?.code === 'ENOENT' ? missingBlob(path) : error;
-    });
-    yield* readParts(source, path, partBytes, options);
+    const { signal, version } = options;
+    if (version !== undefined) {
+      const found = await this.stat(key, signal === undefined ? {} : { signal });
+      if (found === undefined) throw missingBlob(path);
+      if (found.version !== version) throw changedBlob(path, version, found.version as string);
+    }
+    try {
+      yield* readParts(await fileSource(path), path, partBytes, options);
+    } catch (error) {
+      throw isMissing(error) ? missingBlob(path) : diskError(path, error);
+    }
   }
 
   async stat(key: string, options: BlobCallOptions = {}): Promise<BlobInfo | undefined> {
     checkOptions(options, callOptionNames);
     options.signal?.throwIfAborted();
-    const found = await stat(this.#pathOf(key)).catch(noSuchFile);
+    const path = this.#pathOf(key);
+    const found = await ifThere(path, () => stat(path));
     if (found?.isFile() !== true) return undefined;
-    return { key, sizeBytes: found.size, modifiedAtMs: found.mtimeMs };
+    const { size: sizeBytes, mtimeMs: modifiedAtMs, ino } = found;
+    return { key, sizeBytes, modifiedAtMs, version: `${ino}-${modifiedAtMs}-${sizeBytes}` };
   }
 
   async delete(key: string, options: BlobCallOptions = {}): Promise<boolean> {
     const path = this.#pathOf(key);
     if ((await this.stat(key, options)) === undefined) return false;
-    await rm(path, { force: true });
+    await onDisk(path, () => rm(path, { force: true }));
     return true;
   }
 
   async list(prefix: string, options: BlobCallOptions = {}): Promise<BlobInfo[]> {
     checkOptions(options, callOptionNames);
-    const found = await readdir(this.name, { recursive: true, withFileTypes: true }).catch(noSuchFile);
+    const found = await ifThere(this.name, () => readdir(this.name, { recursive: true, withFileTypes: true }));
     const infos: BlobInfo[] = [];
     for (const entry of found ?? []) {
       const key = join(entry.parentPath, entry.name).slice(join(this.name, '/').length).replaceAll('\\', '/');
@@ -106,19 +119,57 @@ async function copy(content: AsyncIterable<Uint8Array>, sink: ResumableSink): Pr
   let offset = 0;
   for await (const bytes of content) {
     const isNext = numEqual === offset && offset + bytes.byteLength <= sink.leftBytes;
-    if (isNext && Buffer.compare(await sink.readLeft(offset, bytes.byteLength), bytes) === 0) {
-      numEqual += bytes.byteLength;
-    } else {
-      await sink.write(bytes, offset);
-    }
-    offset += bytes.byteLength;
+    offset = await onDisk(sink.name, async () => {
+      if (isNext && Buffer.compare(await sink.readLeft(offset, bytes.byteLength), bytes) === 0) {
+        numEqual += bytes.byteLength;
+      } else {
+        await sink.write(bytes, offset);
+      }
+      return offset + bytes.byteLength;
+    });
   }
-  await sink.write(new Uint8Array(0), offset); // the file ends here, also when all of it was there
+  await onDisk(sink.name, () => sink.write(new Uint8Array(0), offset)); // the file ends here, also when all of it was there
   return numEqual;
 }
 
-function noSuchFile(error: unknown): undefined {
-  const code = (error as NodeJS.ErrnoException).code;
-  if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
-  throw new BlobError({ source: 'folder', reason: 'failed', message: (error as Error).message }, { cause: error });
+/** By the codes of the file system. */
+const reasonsOfCodes: Readonly<Record<string, BlobErrorReason>> = {
+  EACCES: 'denied',
+  EPERM: 'denied',
+  EROFS: 'denied',
+};
+
+/** Of the file system, such as `ENOENT`. */
+function codeOf(error: unknown): string | undefined {
+  const { code } = ((IoError.isInstance(error) ? error.cause : error) ?? {}) as { readonly code?: unknown };
+  return typeof code === 'string' && /^E[A-Z0-9]+$/.test(code) ? code : undefined;
+}
+
+function isMissing(error: unknown): boolean {
+  return ['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '');
+}
+
+/** What an error of the file system means; others, such as the reason of a signal, stay as they are. */
+function diskError(path: string, error: unknown): unknown {
+  const code = codeOf(error);
+  if (BlobError.isInstance(error) || !(IoError.isInstance(error) || code !== undefined)) return error;
+  return withReason(path, error as Error, reasonsOfCodes[code ?? ''] ?? 'failed');
+}
+
+async function onDisk<T>(path: string, operation: () => Promise<T>): Promise<T> {
+  try {
+    return await operation();
+  } catch (error) {
+    throw diskError(path, error);
+  }
+}
+
+/** Undefined when there is no such file or folder. @throws {BlobError} */
+async function ifThere<T>(path: string, operation: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await operation();
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw diskError(path, error);
+  }
 }

@@ -1,13 +1,12 @@
 /** Blobs behind HTTP: GET with ranges, HEAD, PUT and DELETE, as object stores and WebDAV servers have them. */
 import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
-import { httpSource } from '@winnow/bytes';
-import { ArgumentError, checkOptions, IoError, type OptionNames } from '@winnow/tensor';
-import { BlobError, existingBlob, missingBlob, reasonOfStatus } from './blob-error.js';
+import { contentRangeOf, isHtml, validatorOf } from '@winnow/bytes';
+import { ArgumentError, checkOptions, WinnowError, type OptionNames } from '@winnow/tensor';
+import { BlobError, changedBlob, existingBlob, missingBlob, reasonOfStatus } from './blob-error.js';
 import {
   callOptionNames,
   checkKey,
-  endOf,
   readOptionNames,
   writeOptionNames,
   type BlobCallOptions,
@@ -18,7 +17,8 @@ import {
   type WriteBlobOptions,
   type WrittenBlob,
 } from './blob-store.js';
-import { Checksum, counted, readParts } from './checksum.node.js';
+import { Checksum, counted } from './checksum.node.js';
+import { readStream, type BlobAnswer } from './read-stream.node.js';
 
 export interface HttpBlobStoreOptions {
   /** Default: the global `fetch`. */
@@ -29,7 +29,9 @@ export interface HttpBlobStoreOptions {
 
 const optionNames: OptionNames<HttpBlobStoreOptions> = { fetch: true, headers: true };
 
-const partBytes = 1024 * 1024;
+/** Of a read without progress. */
+const maxAttempts = 4;
+const retryDelayMs = 250;
 
 /**
  * A key is a path below the URL. Reads continue after a transient failure from the byte where it occurred. The server must
@@ -80,17 +82,20 @@ class HttpBlobStore implements BlobStore {
 
   async *read(key: string, options: ReadBlobOptions = {}): AsyncGenerator<Uint8Array, void, void> {
     checkOptions(options, readOptionNames);
-    const { sha256, signal } = options;
-    const url = this.#urlOf(key);
-    const info = await this.stat(key, signal === undefined ? {} : { signal });
-    if (info === undefined) throw missingBlob(url);
-    if (info.sizeBytes === 0) {
-      endOf(options, 0); // a range of an empty file does not exist
-      new Checksum().end(url, sha256);
-      return;
-    }
-    const source = await httpSource(url, { ...this.#options, ...(signal && { signal }) });
-    yield* readParts(source, url, partBytes, options);
+    const { signal } = options;
+    const source = this.#urlOf(key);
+    let { version } = options;
+    const open = async (offset: number, end: number | undefined): Promise<BlobAnswer> => {
+      const answer = offset === end ? await this.#probe(key, signal) : await this.#get(source, offset, end, signal);
+      if (version !== undefined && answer.version !== undefined && answer.version !== version) {
+        await answer.discard();
+        throw changedBlob(source, version, answer.version);
+      }
+      version ??= answer.version;
+      return answer;
+    };
+    const errorOf = (cause: unknown): unknown => reasonOf(cause, source, 'GET');
+    yield* readStream({ source, maxAttempts, retryDelayMs, open, errorOf }, options);
   }
 
   async stat(key: string, options: BlobCallOptions = {}): Promise<BlobInfo | undefined> {
@@ -104,7 +109,8 @@ class HttpBlobStore implements BlobStore {
       const message = 'the answer to HEAD has no Content-Length';
       throw new BlobError({ source: this.#urlOf(key), reason: 'failed', message });
     }
-    return { key, sizeBytes: Number(length), ...modifiedAt };
+    const version = validatorOf(headers);
+    return { key, sizeBytes: Number(length), ...modifiedAt, ...(version === undefined ? {} : { version }) };
   }
 
   async delete(key: string, options: BlobCallOptions = {}): Promise<boolean> {
@@ -115,6 +121,32 @@ class HttpBlobStore implements BlobStore {
 
   async list(): Promise<BlobInfo[]> {
     throw new ArgumentError({ argument: 'list', expected: 'a store that lists', actual: `HTTP at ${this.name}` });
+  }
+
+  /** The answer to a read of no bytes, of which there is no range. */
+  async #probe(key: string, signal: AbortSignal | undefined): Promise<VersionedAnswer> {
+    const info = await this.stat(key, signal === undefined ? {} : { signal });
+    if (info === undefined) throw missingBlob(this.#urlOf(key));
+    return { ...info, body: nothing(), version: info.version, discard: () => Promise.resolve() };
+  }
+
+  async #get(
+    source: string,
+    offset: number,
+    end: number | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<VersionedAnswer> {
+    const range = `bytes=${offset}-${end === undefined ? '' : end - 1}`;
+    const response = await this.#request(source, 'GET', signal, { headers: { range } });
+    try {
+      const sizeBytes = sizeOf(response, source, offset);
+      const body = response.status === 416 ? nothing() : (response.body ?? nothing());
+      const discard = async (): Promise<void> => response.body?.cancel();
+      return { sizeBytes, body, version: validatorOf(response.headers), discard };
+    } catch (error) {
+      await response.body?.cancel();
+      throw error;
+    }
   }
 
   #urlOf(key: string): string {
@@ -129,25 +161,72 @@ class HttpBlobStore implements BlobStore {
     signal: AbortSignal | undefined,
     init: { readonly headers?: Readonly<Record<string, string>> } = {},
   ): Promise<Response> {
+    const response = await this.#request(url, method, signal, init);
+    await response.body?.cancel();
+    if (expected.includes(response.status)) return response;
+    throw refused(url, method, response.status);
+  }
+
+  /** The caller reads or cancels the body. */
+  async #request(
+    url: string,
+    method: string,
+    signal: AbortSignal | undefined,
+    init: { readonly headers?: Readonly<Record<string, string>> } = {},
+  ): Promise<Response> {
     const { fetch: send = fetch, headers = {} } = this.#options;
-    let response: Response;
     try {
       const sent = { ...headers, ...init.headers };
-      response = await send(url, { ...init, method, headers: sent, ...(signal && { signal }) });
+      return await send(url, { ...init, method, headers: sent, ...(signal && { signal }) });
     } catch (error) {
       throw reasonOf(error, url, method);
     }
-    await response.body?.cancel();
-    if (expected.includes(response.status)) return response;
-    const message = `${method} failed with status ${response.status}`;
-    throw new BlobError({ source: url, reason: reasonOfStatus(response.status), message });
   }
+}
+
+interface VersionedAnswer extends BlobAnswer {
+  readonly version: string | undefined;
+  /** Ends the answer without reading its body. */
+  discard(): Promise<void>;
+}
+
+async function* nothing(): AsyncGenerator<Uint8Array, void, void> {}
+
+function refused(source: string, method: string, status: number): BlobError {
+  const message = `${method} failed with status ${status}`;
+  return new BlobError({ source, reason: reasonOfStatus(status), message });
+}
+
+/**
+ * The size of the content, from an answer to a request for the bytes from `offset`.
+ * @throws {BlobError} unless it is that range, or the whole content for an offset of 0
+ */
+function sizeOf({ status, headers }: Response, source: string, offset: number): number {
+  const fail = (message: string): never => {
+    throw new BlobError({ source, byteOffset: offset, reason: 'failed', message });
+  };
+  const range = contentRangeOf(headers);
+  if (status === 416 && range?.sizeBytes !== undefined) return range.sizeBytes; // there are no bytes from there on
+  if (status !== 200 && status !== 206) {
+    throw status === 404 || status === 410 ? missingBlob(source) : refused(source, 'GET', status);
+  }
+  if (isHtml(headers)) fail('the server answered with a page of HTML, as if there were no such content');
+  const encoding = headers.get('content-encoding') ?? 'identity';
+  if (encoding !== 'identity') fail(`expected plain bytes, got Content-Encoding ${encoding}`);
+  if (status === 206) {
+    const found = headers.get('content-range') ?? 'none';
+    if (range?.first !== offset) fail(`wrong range, expected bytes from ${offset}, got Content-Range ${found}`);
+    return range?.sizeBytes ?? fail(`expected Content-Range with the size of the content, got ${found}`);
+  }
+  if (offset > 0) fail('the server does not support ranges (status 200, expected 206)');
+  const length = headers.get('content-length');
+  return length === null ? fail('the answer to GET has no Content-Length') : Number(length);
 }
 
 /** The reason of a failed request: what the content threw, or the network. */
 function reasonOf(error: unknown, source: string, method: string): unknown {
   for (let each: unknown = error; each instanceof Error; each = each.cause) {
-    if (IoError.isInstance(each) || each.name === 'AbortError') return each;
+    if (WinnowError.isInstance(each) || each.name === 'AbortError') return each;
   }
   const { cause } = error as Error;
   const detail = cause instanceof Error ? cause.message : String((error as Error).message);

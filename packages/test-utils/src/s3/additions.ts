@@ -1,6 +1,6 @@
 /** What s3rver lacks of S3, over its folder of uploads. */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { dirname, join } from 'node:path';
 
@@ -53,6 +53,16 @@ export class BucketFolder {
     });
   }
 
+  /** Uploads without parts that began long ago. */
+  leaveUploads(key: string, count: number): void {
+    for (let number = 0; number < count; number++) {
+      const path = join(this.#uploads, `left-${number}`, 'key');
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(path, key);
+      utimesSync(path, number + 1, number + 1);
+    }
+  }
+
   discard(id: string): void {
     rmSync(join(this.#uploads, id), { recursive: true, force: true });
   }
@@ -70,7 +80,7 @@ export function answerRequest(
   const id = query.get('uploadId');
   const { 'if-none-match': noneMatch, 'if-match': match } = request.headers;
   if (request.method === 'GET' && query.has('uploads')) {
-    return xml(response, 200, listUploads(folder, query.get('prefix') ?? ''));
+    return xml(response, 200, listUploads(folder, query));
   }
   if (id !== null && !folder.uploads().includes(id)) return failure(response, 404, 'NoSuchUpload');
   if (id !== null && request.method === 'GET') return xml(response, 200, listParts(folder, id));
@@ -99,14 +109,35 @@ function xml(response: ServerResponse, status: number, body: string): void {
   response.writeHead(status, { 'content-type': 'application/xml' }).end(`<?xml version="1.0"?>${body}`);
 }
 
-function listUploads(folder: BucketFolder, prefix: string): string {
-  const uploads = folder.uploads().filter((id) => folder.keyOf(id).startsWith(prefix));
-  const entries = uploads.map(
-    (id) =>
-      `<Upload><Key>${folder.keyOf(id)}</Key><UploadId>${id}</UploadId><Initiated>${folder.begunAt(id)}</Initiated></Upload>`,
+/** Uploads of a page; a service decides how many, S3 lists up to 1000. */
+const maxUploads = 10;
+
+/** In the order of keys, and those of a key in the order in which they began. */
+function listUploads(folder: BucketFolder, query: URLSearchParams): string {
+  const prefix = query.get('prefix') ?? '';
+  const [keyMarker, idMarker] = [query.get('key-marker') ?? '', query.get('upload-id-marker') ?? ''];
+  const uploads = folder
+    .uploads()
+    .map((id) => ({ id, key: folder.keyOf(id), begunAt: folder.begunAt(id) }))
+    .filter(({ key }) => key.startsWith(prefix))
+    .toSorted((a, b) => compare(a.key, b.key) || compare(a.begunAt, b.begunAt) || compare(a.id, b.id));
+  const marked = uploads.findIndex(({ key, id }) => key === keyMarker && id === idMarker);
+  const left = marked < 0 ? uploads.filter(({ key }) => key > keyMarker) : uploads.slice(marked + 1);
+  const page = left.slice(0, maxUploads);
+  const entries = page.map(
+    ({ id, key, begunAt }) =>
+      `<Upload><Key>${key}</Key><UploadId>${id}</UploadId><Initiated>${begunAt}</Initiated></Upload>`,
   );
-  return `<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>${entries.join('')}</ListMultipartUploadsResult>`;
+  const last = page.at(-1);
+  const isTruncated = left.length > page.length;
+  const next = isTruncated
+    ? `<NextKeyMarker>${last?.key}</NextKeyMarker><NextUploadIdMarker>${last?.id}</NextUploadIdMarker>`
+    : '';
+  const state = `<IsTruncated>${isTruncated}</IsTruncated>${next}`;
+  return `<ListMultipartUploadsResult>${state}${entries.join('')}</ListMultipartUploadsResult>`;
 }
+
+const compare = (a: string, b: string): number => Number(a > b) - Number(a < b);
 
 function listParts(folder: BucketFolder, id: string): string {
   const entries = folder

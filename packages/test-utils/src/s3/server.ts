@@ -30,6 +30,8 @@ export interface S3Server {
   write(key: string, content: string): void;
   /** Ids of the unfinished uploads. */
   uploads(): string[];
+  /** Leaves uploads without parts that began long ago. */
+  leaveUploads(key: string, count: number): void;
   /** Discards the unfinished uploads, as lifecycle rules do. */
   expireUploads(): void;
   close(): Promise<void>;
@@ -60,6 +62,7 @@ export async function startS3Server(): Promise<S3Server> {
     read: (key) => inBucket.read(key),
     write: (key, content) => inBucket.write(key, content),
     uploads: () => inBucket.uploads(),
+    leaveUploads: (key, count) => inBucket.leaveUploads(key, count),
     expireUploads: () => inBucket.uploads().forEach((id) => inBucket.discard(id)),
     async close() {
       await new Promise<void>((resolve) => {
