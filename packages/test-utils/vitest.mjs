@@ -36,3 +36,12 @@ export function winnowVitest(overrides = {}) {
     overrides,
   );
 }
+
+/** The same for tests that load the AWS SDK: its ES modules are for bundlers, and Node gets the others, also in tests. */
+export function winnowVitestWithAwsSdk() {
+  const config = winnowVitest({ test: { server: { deps: { external: [/@aws-sdk/, /@smithy/] } } } });
+  for (const { resolve } of [config, config.ssr]) {
+    resolve.conditions = resolve.conditions.filter((name) => name !== 'module');
+  }
+  return config;
+}

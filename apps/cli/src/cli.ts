@@ -28,8 +28,8 @@ import { printable } from './errors/printable.js';
 import { suggest, suggestionLine } from './errors/suggestion.js';
 
 const about = `
-MODEL is the path or URL of a .gguf file, a Hugging Face folder (a path, or a URL that ends in /), or a hub repository:
-owner/name or hf:owner/name[@revision][:file]. The default is the demo model, which needs no download.
+MODEL is the path or URL (https:// or s3://) of a .gguf file, a Hugging Face folder (a path, or a URL that ends in /), or a
+hub repository: owner/name or hf:owner/name[@revision][:file]. The default is the demo model, which needs no download.
 
 Examples:
   $ winnow run -p 'Once upon a time' -n 100 --seed 7

@@ -1,13 +1,18 @@
 /** Blobs of other machines: pages of prompts that servers share, and batches from a bucket to a bucket. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { createS3BlobStore } from '@winnow/blobs-s3';
+import { demoModelUrl } from '@winnow/demo-model';
+import * as engine from '@winnow/engine';
+import * as server from '@winnow/server';
 import { startS3Server, type S3Server } from '@winnow/test-utils';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { runCli, TestHost, type CliRun } from './run-cli.js';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'winnow-cli-blobs-'));
@@ -101,6 +106,91 @@ test.each(['a folder', 's3'])('a server finds the pages of another one in %s, fo
   const other = await second.ask('b', prompt);
   expect([other.text, other.cachedTokens]).toEqual([computed.text, 0]);
 });
+
+test('a model is read from a bucket: a file, one in parts, a folder', async () => {
+  for (const [name, value] of Object.entries(s3.environment)) vi.stubEnv(name, value);
+  const bucket = `s3://${s3.bucket}/models`;
+  const store = createS3BlobStore(bucket);
+  const upload = async (from: string, to: string, names = readdirSync(from)): Promise<void> => {
+    for (const name of names) await store.write(`${to}${name}`, [readFileSync(join(from, name))]);
+  };
+  const demo = fileURLToPath(new URL('.', demoModelUrl));
+  const parts = join(folder, 'parts');
+  mkdirSync(parts);
+  for (const flags of [[], ['--split-size', '3MB']]) {
+    const path = join(parts, flags.length === 0 ? 'whole.gguf' : 'tiny.gguf');
+    expect((await runCli(engine, ['convert', demo, path, ...flags, '-q'])).stderr).toBe('');
+  }
+  const part = readdirSync(parts).find((name) => /^tiny-00001-of-0000[2-9]\.gguf$/.test(name));
+  expect(part).toBeDefined();
+  await upload(parts, 'parts/');
+  await upload(demo, 'folder/');
+  const run = (model: string): Promise<CliRun> =>
+    runCli(engine, ['run', model, '-p', 'The old man', '-n', '4', '--temperature', '0', '-q', '-t', '1']);
+  const expected = await run(join(parts, 'whole.gguf'));
+  expect(expected.stderr).toBe('');
+  for (const model of ['parts/whole.gguf', `parts/${part}`]) expect(await run(`${bucket}/${model}`)).toEqual(expected);
+  expect(await run(`${bucket}/folder/`)).toEqual(await run(demo));
+  const none = await run(`${bucket}/none.gguf`);
+  expect(none).toMatchObject({ code: 1, stdout: '' });
+  expect(none.stderr).toContain(`${bucket}/none.gguf: there is no such content`);
+});
+
+test('a server keeps files and batches in a bucket, also when it is restarted in the middle', async () => {
+  for (const [name, value] of Object.entries(s3.environment)) vi.stubEnv(name, value);
+  const place = ['--batch-dir', `s3://${s3.bucket}/batches`, '--queue', join(folder, 'batches.db')];
+  const start = async (): Promise<{ readonly url: string; stop(): Promise<CliRun> }> => {
+    const host = new TestHost(engine, { server });
+    const ended = host.run(['serve', '--port', '0', '-q', '-t', '1', '--batch-sessions', '1', ...place]);
+    await host.untilShown('listening on ', '\n');
+    const stop = (): Promise<CliRun> => {
+      host.terminate();
+      return ended;
+    };
+    return { url: `${host.shown.trim().replace('listening on ', '')}/v1`, stop };
+  };
+  const ids = Array.from({ length: 24 }, (_, index) => `line-${index}`);
+  const lines = ids.map((custom_id) => {
+    const body = { prompt: `Question of ${custom_id}`, max_tokens: 16, temperature: 0 };
+    return `${JSON.stringify({ custom_id, method: 'POST', url: '/v1/completions', body })}\n`;
+  });
+  const first = await start();
+  const form = new FormData();
+  form.set('purpose', 'batch');
+  form.set('file', new Blob(lines), 'lines.jsonl');
+  const file = (await (await fetch(`${first.url}/files`, { method: 'POST', body: form })).json()) as { id: string };
+  expect(s3.read(`batches/contents/${file.id}`)).toBe(lines.join(''));
+  const asked = { input_file_id: file.id, endpoint: '/v1/completions', completion_window: '24h' };
+  const headers = { 'content-type': 'application/json' };
+  const created = await fetch(`${first.url}/batches`, { method: 'POST', headers, body: JSON.stringify(asked) });
+  const { id } = (await created.json()) as Batch;
+  const batch = async (url: string): Promise<Batch> => (await (await fetch(`${url}/batches/${id}`)).json()) as Batch;
+  while ((await batch(first.url)).request_counts.completed < 2) await sleep(20);
+  const before = await batch(first.url);
+  expect(await first.stop()).toMatchObject({ code: 0, stderr: '' });
+  expect(before).toMatchObject({ status: 'in_progress' });
+  const second = await start();
+  let after = await batch(second.url);
+  while (after.status !== 'completed') {
+    await sleep(20);
+    after = await batch(second.url);
+  }
+  expect(after.request_counts).toEqual({ total: 24, completed: 24, failed: 0 });
+  const output = await (await fetch(`${second.url}/files/${after.output_file_id}/content`)).text();
+  const answered = output
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { custom_id: string });
+  expect(answered.map(({ custom_id }) => custom_id)).toEqual(ids);
+  await second.stop();
+});
+
+interface Batch {
+  readonly id: string;
+  readonly status: string;
+  readonly output_file_id?: string;
+  readonly request_counts: { readonly total: number; readonly completed: number; readonly failed: number };
+}
 
 test('a batch goes from a bucket to a bucket', async () => {
   const lines = ['x', 'y'].map((custom_id) =>

@@ -91,7 +91,7 @@ export type { TraceOptions } from './memory/step-outputs.js';
 export type { LoadProgress } from './memory/load-buffers.js';
 export type { LogitsOptions } from './generation/logprobs.js';
 export type { Model, TokenizeOptions } from './sessions/model.js';
-export type { ModelLocation, OpenOptions } from './load/location.js';
+export type { FolderFile, ModelLocation, OpenOptions } from './load/location.js';
 export type { OverflowPolicy } from './generation/overflow.js';
 export type { ImagePrompt, Prompt, TextPrompt } from './chat/encode-prompt.js';
 export type { RestoreOptions, SaveOptions, Session, SessionOptions } from './sessions/session.js';

@@ -6,7 +6,7 @@ import type { ServerOptions } from '@winnow/server';
 import type { Command } from 'commander';
 import { UsageError } from '../errors/errors.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
-import { isBlobUrl, openBlobs } from './blobs.js';
+import { isBlobUrl, openBlobs } from '../models/blobs.js';
 import { openQueue, queueOption, unnamedQueues } from './queue/open-queue.js';
 
 export interface ServeBatchFlags {

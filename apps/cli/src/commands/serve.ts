@@ -39,7 +39,7 @@ import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
 import { noSettings, optionsOf, readSettings } from '../models/on-demand/settings.js';
 import { openEmbeddingModel, openReranker } from '../models/open-embedding-model.js';
-import { blobForms, openBlobs } from './blobs.js';
+import { blobForms, openBlobs } from '../models/blobs.js';
 import { addServeBatchOptions, openBatches, type ServeBatchFlags } from './serve-batches.js';
 import { errorLog, modelLog, requestLog } from './serve-log.js';
 import { stopSignal } from './stop-signal.js';

@@ -29,9 +29,12 @@ describe('parseModelReference', () => {
     expect(parseModelReference(text)).toEqual({ kind: 'location', location: text });
   });
 
-  test.each(['https://example.com/a.gguf', 'http://localhost:1/m/', 'file:///a/'])('%s is a URL', (text) => {
-    expect(parseModelReference(text)).toEqual({ kind: 'location', location: new URL(text) });
-  });
+  test.each(['https://example.com/a.gguf', 'http://localhost:1/m/', 'file:///a/', 's3://bucket/a/b.gguf'])(
+    '%s is a URL',
+    (text) => {
+      expect(parseModelReference(text)).toEqual({ kind: 'location', location: new URL(text) });
+    },
+  );
 
   test.each([
     ['hf:owner/name', { repo: 'owner/name', revision: undefined, file: undefined }],

@@ -31,7 +31,7 @@ export function parseModelReference(model: string | undefined): ModelReference {
   if (model === undefined || isDemoModel(model)) return { kind: 'location', location: demoModelUrl };
   if (model === '') throw refuse('MODEL', 'a path, a URL or a repository', model);
   if (model.startsWith('hf:')) return hubReference(model, model.slice(3));
-  if (/^(https?|file):\/\//i.test(model)) return { kind: 'location', location: parseUrl(model) };
+  if (/^(https?|file|s3):\/\//i.test(model)) return { kind: 'location', location: parseUrl(model) };
   if (pathKind(model) === undefined) {
     const [repo = ''] = model.split(/[:@]/, 1);
     if (repoPattern.test(repo) && !/\.(gguf|safetensors|json)$/i.test(repo)) return hubReference(model, model);
@@ -97,7 +97,7 @@ function pathKind(path: string): 'file' | 'folder' | undefined {
  * folder, or its URL.
  */
 export function isPlainlyModel(text: string): boolean {
-  if (text.startsWith('hf:') || /^(https?|file):\/\/\S+(\.gguf|\.safetensors|\/)$/i.test(text)) return true;
+  if (text.startsWith('hf:') || /^(https?|file|s3):\/\/\S+(\.gguf|\.safetensors|\/)$/i.test(text)) return true;
   if (text.length > 4096 || text.includes('\0')) return false;
   try {
     const kind = pathKind(text);

@@ -4,6 +4,7 @@ import { ArgumentError, IoError, WinnowError } from '@winnow/tensor';
 import { draftModelOf, loadOptionsOf } from '../flags/engine-options.js';
 import { InterruptedError, withFlags } from '../errors/errors.js';
 import type { CliIo } from '../terminal/io.js';
+import { blobModel } from './blob-model.js';
 import { checkModelPath, parseModelReference } from './model-location.js';
 import { withPolicyPath } from './policy-files.js';
 import type { LoadFlags } from '../flags/load.js';
@@ -25,8 +26,9 @@ export async function locateModel(
 ): Promise<ModelLocation> {
   const reference = parseModelReference(model);
   if (reference.kind === 'location') {
-    if (typeof reference.location === 'string') checkModelPath(reference.location);
-    return reference.location;
+    const { location } = reference;
+    if (typeof location === 'string') checkModelPath(location);
+    return location instanceof URL && location.protocol === 's3:' ? blobModel(location.href, signal) : location;
   }
   try {
     return await io.download(reference.request, {

@@ -6,7 +6,7 @@ import { Fields, readLora, type Lora, type LoraFile, type ScaledLora } from '@wi
 import { openSafetensors } from '@winnow/safetensors';
 import { ArgumentError, FormatError, type OptionNames } from '@winnow/tensor';
 import { readBytes } from '@winnow/bytes';
-import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
+import { openFolderGguf, urlFolder, type ModelLocation, type OpenOptions } from './location.js';
 
 /** A low-rank adapter (LoRA) to load with a model. */
 export interface AdapterOption {
@@ -81,6 +81,7 @@ async function openFile(
     return 'metadata' in found ? ggufFile(found) : peftFile(found, withSignal);
   }
   if (source instanceof Blob) return ggufFile(await openGguf(blobSource(source), withSignal));
+  if ('files' in source) return ggufFile(await openFolderGguf(source, withSignal));
   if ('list' in source) return peftFile(source, withSignal);
   return ggufFile(await openGguf(source as ByteSource, withSignal));
 }

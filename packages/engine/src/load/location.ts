@@ -1,17 +1,43 @@
 /** Where a model comes from, and how its files are fetched. */
 import { httpSource, isHtml, type ByteSource } from '@winnow/bytes';
+import { openGguf, openSplitGguf, parseGgufSplitName, type GgufFile } from '@winnow/gguf';
 import type { HubFiles } from '@winnow/hub';
 import { IoError } from '@winnow/tensor';
+
+/**
+ * A file of a folder whose files you open, such as one of an object store: a `.gguf` file (any part of a split one) or a
+ * `.safetensors` file that is a whole model.
+ */
+export interface FolderFile {
+  readonly files: HubFiles;
+  /** Name in the folder. */
+  readonly file: string;
+}
 
 /**
  * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder (a
  * URL that ends in `/`), with safetensors or ONNX weights, the path of an `.onnx` file of such a folder, the path or URL
  * of a `.safetensors` file that is a whole model (its header carries the texts of `config.json`, `tokenizer.json`, ... as
- * metadata of these names), an open file or Blob of either, or the files of a folder. Paths need Node; in a page, a path
+ * metadata of these names), an open file or Blob of either, the files of a folder, or a file of them. Paths need Node; in a page, a path
  * that begins with `/` is one of its server. The model takes ownership of an open file and closes it when it is disposed
  * of or cannot be loaded.
  */
-export type ModelLocation = string | URL | Blob | ByteSource | HubFiles;
+export type ModelLocation = string | URL | Blob | ByteSource | HubFiles | FolderFile;
+
+/** Takes the other parts of a split file from the same folder. @throws {FormatError | IoError} */
+export async function openFolderGguf(
+  { files, file }: FolderFile,
+  options: { readonly signal?: AbortSignal },
+): Promise<GgufFile> {
+  if (parseGgufSplitName(file) !== undefined) return openSplitGguf(file, (part) => files.open(part), options);
+  const source = await files.open(file);
+  try {
+    return await openGguf(source, options);
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
+}
 
 export interface OpenOptions {
   /** The function that requests URLs. Default: the global `fetch`. */

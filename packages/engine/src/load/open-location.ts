@@ -11,7 +11,7 @@ import {
   openHubModel,
   type OpenedModel,
 } from './opened-model.js';
-import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
+import { openFolderGguf, urlFolder, type FolderFile, type ModelLocation, type OpenOptions } from './location.js';
 
 /** Opens a path: of the file system, or of the server of a page. */
 export type OpenPath = (path: string | URL, options: OpenOptions) => Promise<OpenedModel>;
@@ -34,6 +34,7 @@ export async function openLocation(
     return openPath(location, options);
   }
   if (location instanceof Blob) return openSource(blobSource(location), withSignal);
+  if (isObjectWith(location, 'files')) return openFolderFile(location as FolderFile, withSignal);
   if (isObjectWith(location, 'list')) return openHubModel(location as HubFiles, withSignal);
   if (isObjectWith(location, 'sizeBytes')) return openSource(location as ByteSource, withSignal);
   throw refusal(
@@ -60,6 +61,13 @@ export async function openUrl(text: string, { fetch: request = fetch, signal }: 
   const format = formatOfName(url.pathname);
   if (format !== undefined) return format.open(await httpSource(url, httpOptions), withSignal);
   return openGgufOrClose(await openGgufUrl(url, httpOptions));
+}
+
+async function openFolderFile(location: FolderFile, options: { signal?: AbortSignal }): Promise<OpenedModel> {
+  const { files, file } = location;
+  const format = formatOfName(file);
+  if (format !== undefined) return format.open(await files.open(file), options);
+  return openGgufOrClose(await openFolderGguf(location, options));
 }
 
 async function openSource(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {

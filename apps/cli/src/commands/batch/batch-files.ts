@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { JobStore } from '@winnow/jobs';
 import type { EnqueuedLines, ResultKind } from '@winnow/server';
-import { nameOf, readFrom, removeAt, writeTo } from '../blobs.js';
+import { nameOf, readFrom, removeAt, writeTo } from '../../models/blobs.js';
 import type { CommandContext } from '../command-host.js';
 import { maxAttempts } from '../queue/queued-work.js';
 import type { BatchFlags } from './command.js';

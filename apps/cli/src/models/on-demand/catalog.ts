@@ -186,10 +186,11 @@ async function prepare(
   };
 }
 
-/** Downloads a model of the hub. Undefined when there is no such repository or file. */
+/** Downloads a model of the hub; object stores are read when it is loaded. Undefined when there is no such repository or file. */
 async function locate(model: string, context: OpenContext): Promise<string | undefined> {
   try {
-    return String(await locateModel(model, context));
+    const location = await locateModel(model, context);
+    return typeof location === 'string' || location instanceof URL ? String(location) : model;
   } catch (error) {
     const { reason } = error as { reason?: unknown };
     const isMissing = reason === 'not-found' || reason === 'not-cached';
