@@ -11,6 +11,7 @@ import {
   type Model,
   type PromptStore,
 } from '../../src/index.js';
+import { PageTier } from '../../src/runtime/prompt-cache/page-tier.js';
 import { archPath } from '../support/golden-files.js';
 
 const path = archPath('llama', 'model.gguf') as string;
@@ -124,21 +125,75 @@ describe('a folder that does not work', () => {
 test('pages whose reading takes longer than computing are not read', async () => {
   let time = 0;
   const slow = await open();
+  let last: Promise<unknown> = Promise.resolve();
   const late: PromptStore = {
     ...{ has: (key) => slow.has(key), write: (key, page) => slow.write(key, page), remove: (key) => slow.remove(key) },
     statistics: () => slow.statistics(),
+    // one after the other
     read: (key) => {
-      time += 1e6;
-      return slow.read(key);
+      const page = last.then(() => {
+        time += 1e6;
+        return slow.read(key);
+      });
+      last = page;
+      return page;
     },
   };
   await using model = await loadModel(path, { context: 512, threads: 1, promptCache: late, now: () => ++time });
   const generate = async (prompt: number[], cacheSalt: string): Promise<number> =>
     (await model.generate(prompt, { ...greedy, cacheSalt }).result()).cachedTokens;
-  expect(await generate(ids(200), 'a')).toBe(0);
-  await run(slow, { salt: 'b' });
-  // one page measures the rate
-  expect(await generate(ids(200), 'b')).toBe(model.metrics().cache.blockSize);
+  const prompt = ids(500);
+  expect(await generate(prompt, 'a')).toBe(0);
+  for (const salt of ['b', 'c']) await run(slow, { salt, prompt });
+  // the first page, and those that were read at once after it, measure the rate
+  expect(await generate(prompt, 'b')).toBe(5 * model.metrics().cache.blockSize);
+  expect(await generate(prompt, 'c')).toBe(0);
+});
+
+test('further pages are read at once, a limited number of them, after the first one was found', async () => {
+  const pagesOfRuns = await open();
+  const prompt = ids(500);
+  await run(pagesOfRuns, { prompt });
+  const counts: number[] = [];
+  let numReading = 0;
+  const counting: PromptStore = {
+    ...{ has: () => true, write: async () => {}, remove: async () => {} },
+    statistics: () => pagesOfRuns.statistics(),
+    async read(key) {
+      counts.push(++numReading);
+      await new Promise((resolve) => setImmediate(resolve));
+      const page = await pagesOfRuns.read(key);
+      numReading--;
+      return page;
+    },
+  };
+  const { blockSize, cachedTokens } = await run(counting, { prompt });
+  expect(cachedTokens).toBe(7 * blockSize);
+  expect(counts.slice(0, 5)).toEqual([1, 1, 2, 3, 4]);
+  expect([counts.length, Math.max(...counts)]).toEqual([7, 4]);
+  counts.length = 0;
+  expect((await run(counting, { prompt: prompt.toReversed() })).cachedTokens).toBe(0);
+  expect(counts).toEqual([1]); // nobody has computed this prompt
+});
+
+test('a store that is slow for one page at a time, and quick for several, is read', () => {
+  const tier = new PageTier({} as PromptStore);
+  const computeMs = 50;
+  /** Reads as many pages as it may of `count`, the first of which takes 80 ms. */
+  const read = (count: number, restMs: number): number => {
+    tier.beginPrompt(computeMs);
+    for (let page = 0; page < count; page++) {
+      if (!tier.isWorthReading(computeMs)) return page;
+      tier.noteStart();
+      tier.noteRead(page === 0 ? 80 : restMs);
+    }
+    return count;
+  };
+  expect(read(10, 5)).toBe(10);
+  expect(read(10, 100)).toBeLessThan(10); // it has become slow
+  expect(read(10, 100)).toBe(0);
+  const later = Array.from({ length: 40 }, () => read(10, 5)); // measured again for some prompts
+  expect([later[0], later.at(-1)]).toEqual([0, 10]);
 });
 
 test('of several stores each is measured alone, and all get the pages', async () => {

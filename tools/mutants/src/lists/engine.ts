@@ -105,7 +105,7 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/runtime/prompt-cache/page-tier.ts',
-    find: 'if (this.#readMs / this.#numPages <= computeMs) return true;',
+    find: 'return this.#readMs / this.#numPages <= computeMs;',
     replace: 'return true;',
     tests: ['test/runtime/prompt-cache.test.ts'],
   },

@@ -9,7 +9,7 @@ import type { Scheduler } from '../scheduler.js';
 import type { Sequence } from '../sequence.js';
 import { decodePage, encodePage, writePage, type PageRows } from './page-codec.js';
 import { pageKeys } from './page-keys.js';
-import { PageTier } from './page-tier.js';
+import { maxReadAhead, PageTier } from './page-tier.js';
 import type { PromptStore } from './store.js';
 
 /** What saved contents depend on. */
@@ -25,6 +25,14 @@ export interface PromptCacheParts {
   readonly stores: readonly PromptStore[];
   readonly sessionKey: SessionKey;
   readonly now: () => number;
+}
+
+/** A page that was read. */
+interface ReadPage {
+  readonly tier: PageTier;
+  readonly rows: PageRows;
+  /** Time of the read alone. */
+  readonly readMs: number;
 }
 
 /** Prompts that wait to be stored hold their blocks; further ones are stored when they are used again. */
@@ -70,7 +78,8 @@ export class PromptCache {
 
   /**
    * Appends stored pages to a sequence that holds a prefix of the prompt, from stores where reading is cheaper than computing.
-   * The last token is never part of them. Pages that cannot be read are computed.
+   * The first page tells whether there are any; then further ones are read while one is copied. The last token is never part of
+   * them. Pages that cannot be read are computed.
    * @returns number of restored tokens
    * @throws the signal's reason
    */
@@ -81,14 +90,23 @@ export class PromptCache {
     const numPages = Math.floor((prompt.length - 1) / blockSize);
     if (!Number.isInteger(first) || first >= numPages || !sequence.view.isShareable) return 0;
     const whole = prompt.subarray(0, numPages * blockSize);
-    let index = 0;
-    for await (const key of pageKeys(whole, { sessionKey, salt: sequence.salt, blockSize })) {
+    const keys = pageKeys(whole, { sessionKey, salt: sequence.salt, blockSize });
+    for (let index = 0; index < first; index++) await keys.next();
+    for (const tier of this.#tiers) tier.beginPrompt(this.#computeMs());
+    const ahead: Promise<ReadPage | undefined>[] = [];
+    let [numStarted, numRestored] = [first, first];
+    for (;;) {
       signal?.throwIfAborted();
-      if (index >= first && !(await this.#restoreFrom(sequence, index * blockSize, key, prompt, index === first)))
-        break;
-      index++;
+      const limit = Math.min(numPages - numStarted, numRestored === first ? 1 : maxReadAhead - ahead.length);
+      for (let started = 0; started < limit && this.#isAnyWorthReading(); started++) {
+        const { value: key } = (await keys.next()) as { readonly value: string };
+        ahead.push(this.#read(key, tokensOf(prompt, numStarted++, blockSize)));
+      }
+      const next = ahead.shift();
+      if (next === undefined || !(await this.#restorePage(sequence, numRestored, next, prompt))) break;
+      numRestored++;
     }
-    return (index - first) * blockSize;
+    return (numRestored - first) * blockSize;
   }
 
   /** Stores the pages of the first `numTokens` tokens of a sequence while it goes on. Never fails. */
@@ -126,44 +144,48 @@ export class PromptCache {
     return (this.#computedMs / this.#computedTokens) * this.#parts.pool.manager.blockSize;
   }
 
-  /** Asks the stores in their order. Returns whether the page was appended to the sequence. */
-  async #restoreFrom(
-    sequence: Sequence,
-    firstPosition: number,
-    key: string,
-    prompt: Int32Array,
-    isFirst: boolean,
-  ): Promise<boolean> {
-    for (const tier of this.#tiers) {
-      if (!tier.isWorthReading(this.#computeMs(), isFirst)) continue;
-      if (await this.#restorePage(tier, sequence, firstPosition, key, prompt)) return true;
-    }
-    return false;
+  #isAnyWorthReading(): boolean {
+    return this.#tiers.some((tier) => tier.isWorthReading(this.#computeMs()));
   }
 
-  /** Returns whether the page was appended to the sequence. */
+  /** Waits for a page. Returns whether it was appended to the sequence. */
   async #restorePage(
-    tier: PageTier,
     sequence: Sequence,
-    firstPosition: number,
-    key: string,
+    index: number,
+    reading: Promise<ReadPage | undefined>,
     prompt: Int32Array,
   ): Promise<boolean> {
     const { pool, scheduler, now } = this.#parts;
-    const tokens = prompt.slice(firstPosition, firstPosition + pool.manager.blockSize);
+    const { blockSize } = pool.manager;
     const startMs = now();
-    const rows = await this.#read(tier.store, key, tokens);
-    const readMs = now() - startMs;
-    if (rows === undefined) return false;
-    const placedMs = await scheduler.exclusive(() => this.#place(sequence, firstPosition, tokens, rows));
+    const page = await reading;
+    const waitMs = now() - startMs;
+    if (page === undefined) return false;
+    const tokens = tokensOf(prompt, index, blockSize);
+    const placedMs = await scheduler.exclusive(() => this.#place(sequence, index * blockSize, tokens, page.rows));
     if (placedMs === undefined) return false;
-    tier.noteRead(readMs + placedMs);
+    // without the stores that were asked before, and what passed while other pages were copied
+    const costMs = Math.min(waitMs, page.readMs) + placedMs;
+    page.tier.noteRead(costMs);
     this.#readPages++;
-    this.#readMs += readMs + placedMs;
+    this.#readMs += costMs;
     return true;
   }
 
-  async #read(store: PromptStore, key: string, tokens: Int32Array): Promise<PageRows | undefined> {
+  /** Asks the stores in their order. Never fails. */
+  async #read(key: string, tokens: Int32Array): Promise<ReadPage | undefined> {
+    const { now } = this.#parts;
+    for (const tier of this.#tiers) {
+      if (!tier.isWorthReading(this.#computeMs())) continue;
+      tier.noteStart();
+      const startMs = now();
+      const rows = await this.#readFrom(tier.store, key, tokens);
+      if (rows !== undefined) return { tier, rows, readMs: now() - startMs };
+    }
+    return undefined;
+  }
+
+  async #readFrom(store: PromptStore, key: string, tokens: Int32Array): Promise<PageRows | undefined> {
     const { pool, sessionKey } = this.#parts;
     let file: Uint8Array | undefined;
     try {
@@ -241,4 +263,8 @@ export class PromptCache {
     this.#lastProblem = problem;
     this.#parts.pool.report({ kind: 'notice', text: problem });
   }
+}
+
+function tokensOf(prompt: Int32Array, page: number, blockSize: number): Int32Array {
+  return prompt.slice(page * blockSize, (page + 1) * blockSize);
 }
