@@ -1,6 +1,8 @@
 /**
  * Three workers on a queue, compared with one process that does the same lines, and with three processes that share nothing and
- * have a third of the lines each: what the cores give. Needs the built command. node apps/cli/scripts/measure-workers.ts [LINES] [ROUNDS]
+ * have a third of the lines each: what the cores give. Needs the built command.
+ * node apps/cli/scripts/measure-workers.ts [LINES] [ROUNDS] [sqlite|redis|postgres]
+ * With a queue, only its workers and the processes that share nothing are measured, in turns.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -8,11 +10,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { redisProgram, startRedisServer } from '@winnow/test-utils';
+import { postgresProgram, redisProgram, startPostgresServer, startRedisServer } from '@winnow/test-utils';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 const numProcesses = 3;
-const [numLines = 1200, numRounds = 2] = process.argv.slice(2).map(Number);
+const [numLines = 1200, numRounds = 2] = process.argv.slice(2, 4).map(Number);
+const only = process.argv[4];
 const folder = mkdtempSync(join(tmpdir(), 'winnow-measure-'));
 /** As many lines at once in each process. */
 const sessions = ['--max-sessions', '8'];
@@ -58,6 +61,9 @@ function plainProcesses(): Promise<unknown> {
   return Promise.all(inputs.map((input) => oneProcess(input, '1')));
 }
 
+/** Workers that end, for which the next run waits. */
+const leaving: Promise<unknown>[] = [];
+
 async function workers(input: string, queue: string): Promise<void> {
   const batch = winnow('batch', input, '--queue', queue, ...outputOf());
   // those that start before the lines are there must not find the queue empty
@@ -66,23 +72,70 @@ async function workers(input: string, queue: string): Promise<void> {
     spawn(process.execPath, [program, 'worker', '--queue', queue, '-t', '1', ...sessions, '-q']),
   );
   await batch;
-  for (const child of running) child.kill('SIGTERM');
+  for (const child of running) {
+    leaving.push(once(child, 'exit'));
+    child.kill('SIGTERM');
+  }
 }
 
 const input = fileOf('in.jsonl', lines);
-const server = redisProgram === undefined ? undefined : await startRedisServer();
+
+interface Queue {
+  readonly name: string;
+  /** Of a round. */
+  url(round: number): string;
+  stop(): Promise<void>;
+}
+
+/** Those of the command line whose programs are here. */
+async function openQueues(): Promise<Queue[]> {
+  const wants = (name: string): boolean => only === undefined || only === name;
+  const queues: Queue[] = [];
+  if (wants('sqlite')) {
+    queues.push({ name: 'SQLite', url: (round) => join(folder, `queue-${round}.db`), stop: async () => {} });
+  }
+  if (wants('redis') && redisProgram !== undefined) {
+    const server = await startRedisServer();
+    queues.push({ name: 'Redis', url: () => server.url, stop: () => server.stop() });
+  }
+  if (wants('postgres') && postgresProgram !== undefined) {
+    const server = await startPostgresServer();
+    queues.push({ name: 'PostgreSQL', url: () => server.url, stop: () => server.stop() });
+  }
+  if (queues.length === 0) throw new Error(`expected sqlite, redis or postgres, which is installed, got ${only}`);
+  return queues;
+}
+
+const rates = new Map<string, number[]>();
+async function show(round: number, name: string, run: () => Promise<unknown>): Promise<void> {
+  const rate = await rateOf(run);
+  await Promise.all(leaving.splice(0));
+  rates.set(name, [...(rates.get(name) ?? []), rate]);
+  process.stdout.write(`round ${round}, ${name}: ${rate.toFixed(2)} lines/s\n`);
+}
+
+const mean = (values: readonly number[] = []): number => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+const plainName = 'three processes that share nothing';
+const queues = await openQueues();
 try {
   for (let round = 1; round <= numRounds; round++) {
-    const show = async (name: string, run: () => Promise<unknown>): Promise<void> => {
-      process.stdout.write(`round ${round}, ${name}: ${(await rateOf(run)).toFixed(2)} lines/s\n`);
-    };
-    await show('one process, one thread', () => oneProcess(input, '1'));
-    await show('one process, two threads', () => oneProcess(input, '2'));
-    await show('three processes that share nothing', plainProcesses);
-    await show('three workers, a queue in SQLite', () => workers(input, join(folder, `queue-${round}.db`)));
-    if (server !== undefined) await show('three workers, a queue in Redis', () => workers(input, server.url));
+    if (only === undefined) {
+      await show(round, 'one process, one thread', () => oneProcess(input, '1'));
+      await show(round, 'one process, two threads', () => oneProcess(input, '2'));
+    }
+    await show(round, plainName, plainProcesses);
+    for (const { name, url } of queues) {
+      await show(round, `three workers, a queue in ${name}`, () => workers(input, url(round)));
+    }
+  }
+  const given = mean(rates.get(plainName));
+  for (const [name, values] of rates) {
+    process.stdout.write(
+      `${name}: ${mean(values).toFixed(2)} lines/s, ${(mean(values) / given).toFixed(3)} of what the cores give\n`,
+    );
   }
 } finally {
-  await server?.stop();
+  for (const queue of queues) await queue.stop();
   rmSync(folder, { recursive: true, force: true });
 }

@@ -123,10 +123,12 @@ interface RunningJob {
   readonly job: ClaimedJob;
   readonly controller: AbortController;
   progress: number;
+  /** Its handler has ended: its result is recorded while another job runs in its place. */
+  isRecorded: boolean;
 }
 
 /** A pool that gets nothing beside others as often as this may have a suspect in front of its jobs. */
-const refusalsPerLook = 20;
+const refusalsPerLook = 4;
 
 /** Heartbeats per lease: two may be late. */
 const heartbeatsPerLease = 3;
@@ -142,6 +144,8 @@ class Worker {
   #failure: { readonly error: unknown } | undefined;
   /** How often an idle pool got nothing while others ran. */
   readonly #refusals = new Map<Pool, number>();
+  /** Idle pools that got nothing: ends of jobs of other pools are no reason to ask for theirs. */
+  readonly #resting = new Map<Pool, ReturnType<typeof setTimeout>>();
   /** A pool with a suspect, for which the others end. */
   #suspected: Pool | undefined;
 
@@ -163,6 +167,7 @@ class Worker {
       if (signal?.aborted === true || this.#failure !== undefined) this.#abortAll();
       await Promise.all(this.#running.values());
       clearInterval(timer);
+      for (const pool of [...this.#resting.keys()]) this.#endRest(pool);
       signal?.removeEventListener('abort', onAbort);
       drain?.removeEventListener('abort', onDrain);
     }
@@ -191,12 +196,16 @@ class Worker {
     if (running.some(({ job }) => job.isSuspect)) return;
     if (this.#suspected !== undefined && (this.#suspected !== pool || running.length > 0)) return;
     this.#suspected = undefined;
-    const limit = concurrency - running.filter((each) => each.pool === pool).length;
-    if (limit === 0) return;
+    const own = running.filter((each) => each.pool === pool);
+    // a store that records more slowly than it hands out must not pile up jobs
+    const numRecorded = Math.min(concurrency, own.filter(({ isRecorded }) => isRecorded).length);
+    const limit = concurrency - (own.length - numRecorded);
+    if (limit <= 0 || this.#resting.has(pool)) return;
     const claim = { worker, leaseMs, limit, alone: running.length === 0, ...(queues === undefined ? {} : { queues }) };
     const jobs = (await this.#try(() => this.#store.claim(claim))) ?? [];
     for (const job of jobs) this.#start(job, pool);
-    const isRefused = jobs.length === 0 && running.length > 0 && limit === concurrency;
+    if (jobs.length === 0 && own.length === 0) this.#rest(pool);
+    const isRefused = jobs.length === 0 && running.length > 0 && own.length === 0;
     this.#refusals.set(pool, isRefused ? (this.#refusals.get(pool) ?? 0) + 1 : 0);
     if (isRefused && (this.#refusals.get(pool) ?? 0) % refusalsPerLook === 0) await this.#look(pool, claim);
   }
@@ -208,6 +217,20 @@ class Worker {
     if (!job.isSuspect) return this.#start(job, pool);
     await this.#try(() => this.#store.release(job));
     this.#suspected = pool;
+    this.#endRest(pool);
+  }
+
+  #rest(pool: Pool): void {
+    this.#endRest(pool);
+    this.#resting.set(
+      pool,
+      setTimeout(() => this.#resting.delete(pool), this.#options.pollMs),
+    );
+  }
+
+  #endRest(pool: Pool): void {
+    clearTimeout(this.#resting.get(pool));
+    this.#resting.delete(pool);
   }
 
   #sleep(durationMs: number): Promise<void> {
@@ -226,7 +249,7 @@ class Worker {
   }
 
   #start(job: ClaimedJob, pool: Pool): void {
-    const running: RunningJob = { job, pool, controller: new AbortController(), progress: 0 };
+    const running: RunningJob = { job, pool, controller: new AbortController(), progress: 0, isRecorded: false };
     const ending = this.#runJob(running).finally(() => {
       this.#running.delete(running);
       this.#wake();
@@ -241,9 +264,13 @@ class Worker {
     const report = (progress: number): void => {
       running.progress = progress;
     };
+    const onEnd = (): void => {
+      running.isRecorded = true;
+      this.#wake();
+    };
     let outcome: JobOutcome;
     try {
-      const result = await this.#options.handler(job, { signal, report });
+      const result = await this.#options.handler(job, { signal, report }).finally(onEnd);
       const state = await this.#try(() => this.#store.complete(job, result));
       outcome = state === 'held' ? 'completed' : 'given-back';
     } catch (error) {

@@ -48,6 +48,42 @@ it('runs as many jobs at once as it may, and records their results', async () =>
   expect((await store.list('batch')).map(({ result }) => result)).toEqual(['A', 'B', 'C', 'D', 'E', 'F', 'G']);
 });
 
+it('runs the next job while a result is recorded', async () => {
+  await enqueue('a', 'b', 'c');
+  let started = (): void => {};
+  const next = new Promise<void>((resolve) => (started = resolve));
+  const late: JobStore = {
+    ...bound(store),
+    async complete(job, result) {
+      if (job.customId === 'a') await next;
+      return store.complete(job, result);
+    },
+  };
+  const handler = async ({ customId }: { readonly customId: string }): Promise<string> => {
+    if (customId === 'b') started();
+    return '';
+  };
+  await runWorker(late, { name: 'worker', concurrency: 1, pollMs: 5, handler, isDone });
+  expect(await store.counts('batch')).toMatchObject({ completed: 3 });
+});
+
+it('does not ask for jobs of an idle pool whenever one of another pool ends', async () => {
+  await enqueue(...Array.from({ length: 30 }, (_, index) => `${index}`));
+  const asked: string[] = [];
+  const counting: JobStore = {
+    ...bound(store),
+    claim(options) {
+      asked.push(...(options.queues ?? []));
+      return store.claim(options);
+    },
+  };
+  const pools = ['default', 'idle'].map((queue) => ({ queues: [queue], concurrency: 1 }));
+  const handler = async (): Promise<string> => '';
+  await runWorker(counting, { name: 'worker', concurrency: pools, pollMs: 60_000, handler, isDone });
+  expect(asked.filter((queue) => queue === 'default').length).toBeGreaterThanOrEqual(30);
+  expect(asked.filter((queue) => queue === 'idle')).toHaveLength(1);
+});
+
 it('isolates jobs that fail, with their errors', async () => {
   await enqueue('bad', 'good', 'flaky');
   const outcomes: string[] = [];

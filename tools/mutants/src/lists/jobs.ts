@@ -28,8 +28,8 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/jobs/src/worker.ts',
-    find: 'const limit = concurrency - running.filter((each) => each.pool === pool).length;',
-    replace: 'const limit = concurrency - running.length;',
+    find: 'const own = running.filter((each) => each.pool === pool);',
+    replace: 'const own = running;',
     tests: ['test/worker.test.ts'],
   },
   {
@@ -69,6 +69,24 @@ export const jobsMutants: readonly Mutant[] = [
     tests: ['test/s3.test.ts'],
   },
   {
+    file: 'packages/blobs-s3/src/multipart-upload.node.ts',
+    find: 'const hasNext = IsTruncated && ',
+    replace: 'const hasNext = false && ',
+    tests: ['test/s3.test.ts'],
+  },
+  {
+    file: 'packages/jobs/src/blobs/read-stream.node.ts',
+    find: 'request.open(offset, end)',
+    replace: 'request.open(byteOffset, end)',
+    tests: ['test/blobs.test.ts'],
+  },
+  {
+    file: 'packages/jobs/src/worker.ts',
+    find: 'running.isRecorded = true;',
+    replace: '',
+    tests: ['test/worker.test.ts'],
+  },
+  {
     file: 'packages/blobs-s3/src/read-object.node.ts',
     find: 'etag === undefined ? {} : { IfMatch: etag }',
     replace: '{}',
@@ -79,6 +97,12 @@ export const jobsMutants: readonly Mutant[] = [
     find: 'if (!resume || isOther) await',
     replace: 'if (!resume) await',
     tests: ['test/s3.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/prompt-cache/prompt-cache.ts',
+    find: 'numRestored === first ? 1 : maxReadAhead',
+    replace: 'maxReadAhead',
+    tests: ['test/runtime/prompt-cache.test.ts'],
   },
   {
     file: 'apps/server/src/prompt-cache/blob-prompt-store.ts',
