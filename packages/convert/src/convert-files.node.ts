@@ -6,7 +6,7 @@ import { fileSink, fileSource, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
 import { denseFiles, oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
-import { Fields, withDenseLayers } from '@winnow/models';
+import { Fields, openDenseLayers } from '@winnow/models';
 import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
 import { ArgumentError, checkOptions, FormatError, IoError, type OptionNames } from '@winnow/tensor';
 import { convertToFolder } from './to-folder.js';
@@ -138,14 +138,12 @@ async function openFolder(folder: HubFiles, options: { signal?: AbortSignal }): 
           name: weightFiles.indexName,
           ...options,
         });
-  const modules: TensorStore[] = [];
-  for (const name of denseFiles(hub.sentenceTransformers)) {
-    modules.push(await openSafetensors(await files.open(name), options));
-  }
+  const openModule = async (name: string): Promise<TensorStore> => openSafetensors(await files.open(name), options);
+  const withModules = await openDenseLayers(store, denseFiles(hub.sentenceTransformers), openModule);
   const fields = Fields.ofJson(`${hub.name}/config.json`, hub.config.value);
   return {
     format: 'safetensors',
     hub,
-    file: { format: 'safetensors', fields, store: withDenseLayers(store, modules) },
+    file: { format: 'safetensors', fields, store: withModules },
   };
 }

@@ -1,6 +1,6 @@
 /** Converts the settings of a Hugging Face folder to GGUF metadata. */
 import type { GgufValueInput } from '@winnow/gguf';
-import type { DecoderConfig, EmbedderDescription, Fields } from '@winnow/models';
+import { hubRopeFields, type DecoderConfig, type EmbedderDescription, type Fields } from '@winnow/models';
 import { ropeToGguf, type GgufPairs } from './rope-values.js';
 
 const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
@@ -171,11 +171,14 @@ function latentPairs(fields: Fields, { rope, headDim }: DecoderConfig): GgufPair
   const rotaryDim = fields.count('qk_rope_head_dim', 64);
   const latentDim = headDim - rotaryDim;
   const queryLatentDim = fields.isNull('q_lora_rank') ? 0 : fields.count('q_lora_rank', 1536);
-  const scaling = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as { mscale_all_dim?: number };
-  const { mscale_all_dim: mscale = 0 } = scaling;
+  const mscale = hubRopeFields(fields).number('mscale_all_dim', 0);
   const isYarn = rope?.scaling?.type === 'yarn';
   if (isYarn && rope.scaling.attentionFactor !== 1) {
-    throw fields.refusal('rope_scaling', 'mscale and mscale_all_dim that are equal, for a GGUF file', scaling);
+    throw fields.refusal(
+      'rope_scaling',
+      'mscale and mscale_all_dim that are equal, for a GGUF file',
+      fields.raw('rope_parameters') ?? fields.raw('rope_scaling'),
+    );
   }
   const isScaled = isYarn && mscale !== 0;
   return [

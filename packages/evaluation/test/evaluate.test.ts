@@ -87,5 +87,7 @@ it('has the same figures in shards', async () => {
   const refusing = { ...second, configurations: second.configurations.map((each) => ({ ...each, refusal: 'full' })) };
   expect(mergeEvaluations([first, refusing]).configurations[0]?.refusal).toBe('full');
   expect(() => mergeEvaluations([first, { ...first, model: 'other' }])).toThrow(/other on/);
+  expect(() => mergeEvaluations([first, { ...first, seed: first.seed + 1 }])).toThrow(`seed ${first.seed + 1}`);
+  expect(() => mergeEvaluations([first, { ...first, taskForm: 'general' }])).toThrow(/got .* tasks as general/);
   await expect(evaluateModel({ ...options, shard: { configuration: 0, part: 'speed' } })).rejects.toThrow(/shard/);
 });

@@ -59,7 +59,8 @@ export {
 export { visionPatchesName, visionPrefix } from './vision/tower.js';
 export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
-export { withDenseLayers } from './settings/encoder-settings.js';
+export { openDenseLayers } from './settings/encoder-settings.js';
+export { hubRopeFields } from './settings/rope-settings.js';
 export { rowsView, stackedView, transposedView } from './file/stored-views.js';
 export {
   loadWeight,

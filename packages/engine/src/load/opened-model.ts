@@ -10,7 +10,7 @@ import {
   type SentenceTransformers,
   oneFileFolder,
 } from '@winnow/hub';
-import { Fields, withDenseLayers, type ModelFile } from '@winnow/models';
+import { Fields, openDenseLayers, type ModelFile } from '@winnow/models';
 import {
   openSafetensors,
   openShardedSafetensors,
@@ -96,15 +96,12 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
     },
     tokenizerField: 'tokenizer.json',
     async openFile(hasDense = false) {
-      const store = await openWeights(hub, options);
+      const names = hasDense ? denseFiles(hub.sentenceTransformers) : [];
+      const openModule = async (name: string): Promise<TensorStore> => openSafetensors(await files.open(name), options);
+      const store = await openDenseLayers(await openWeights(hub, options), names, openModule);
       stores.push(store);
-      const modules: TensorStore[] = [];
-      for (const name of hasDense ? denseFiles(hub.sentenceTransformers) : []) {
-        modules.push(await openSafetensors(await files.open(name), options));
-        stores.push(...modules.slice(-1));
-      }
       const fields = Fields.ofJson(`${hub.name}/config.json`, config.value);
-      return { format: 'safetensors', fields, store: withDenseLayers(store, modules) };
+      return { format: 'safetensors', fields, store };
     },
     async openTokenizer() {
       const json = await hub.readTokenizerJson(options);

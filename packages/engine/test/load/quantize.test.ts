@@ -25,7 +25,7 @@ async function quantizedFile(path: string, dtype: DType): Promise<Uint8Array> {
       await tensor.read(data);
       const { name, shape } = tensor;
       const bias = name.endsWith('.bias') ? { isFloat: true as const } : {};
-      const type = quantizedDType({ name, shape, dtype: tensor.dtype, ...bias }, { dtype, isTied }).dtype;
+      const type = quantizedDType({ name, shape, dtype: tensor.dtype, ...bias }, { dtype, isTied, numLayers: 1 }).dtype;
       const values = new Float32Array(numElements(shape));
       decode(tensor.dtype, data, values);
       const encoded = new Uint8Array(sizeOf(type, values.length));

@@ -13,13 +13,16 @@ export function evaluationShards({
 /**
  * The report of all shards, which is that of one call without shards. Speeds are those of the processes that measured them.
  * @param reports of the shards of `evaluationShards`, in this order
- * @throws {ArgumentError} for none, or for reports of different models, backends or texts
+ * @throws {ArgumentError} for none, or for reports of different models, backends, texts, seeds or forms of tasks
  */
 export function mergeEvaluations(reports: readonly EvaluationReport[]): EvaluationReport {
   const [first] = reports;
   if (first === undefined) throw new ArgumentError({ argument: 'reports', expected: 'at least one', actual: 'none' });
-  const subjectOf = ({ model, backend, numTokens }: EvaluationReport): string =>
-    `${model} on ${backend}, ${numTokens} tokens`;
+  const subjectOf = (report: EvaluationReport): string => {
+    const { model, backend, numTokens, attentionTokens, seed, taskForm } = report;
+    const sizes = `${numTokens} tokens, ${attentionTokens} of them for attention`;
+    return `${model} on ${backend}, ${sizes}, seed ${seed}, tasks as ${taskForm}`;
+  };
   const other = reports.find((report) => subjectOf(report) !== subjectOf(first));
   if (other !== undefined) {
     const [expected, actual] = [`reports of ${subjectOf(first)}`, subjectOf(other)];

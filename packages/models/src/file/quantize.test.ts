@@ -111,7 +111,7 @@ describe('the recipe q4_K_M', () => {
 
 describe('quantizedDType', () => {
   const typeOf = (name: string, shape: Shape, dtype: DType, isTied = false, own: DType = 'f32'): DType =>
-    quantizedDType({ name, shape, dtype: own }, { dtype, isTied }).dtype;
+    quantizedDType({ name, shape, dtype: own }, { dtype, isTied, numLayers: 1 }).dtype;
 
   test('matrices get the dtype, vectors and sensitive matrices keep theirs', () => {
     expect(typeOf('blk.0.attn_q.weight', [256, 256], 'q4_K')).toBe('q4_K');
@@ -143,7 +143,7 @@ describe('quantizeWeights', () => {
     const store = { name: 'file', tensors: new Map(tensors.map((t) => [t.name, t])), close: async () => undefined };
     const requests = tensors.map(({ name, shape }) => ({ name, storedName: name, shape }));
     const weights = collectWeights(store, requests);
-    expect(quantizeWeights(weights, { dtype: 'q8_0', isTied: false })).toEqual([
+    expect(quantizeWeights(weights, { dtype: 'q8_0', isTied: false, numLayers: 1 })).toEqual([
       { name: 'blk.0.ffn_up.weight', dtype: 'f32', reason: 'rows of 48 values are not whole blocks of 32' },
       { name: 'blk.0.ffn_down.weight', dtype: 'q4_0', reason: 'already quantized as q4_0' },
     ]);
@@ -151,12 +151,14 @@ describe('quantizeWeights', () => {
     expect(weights.get('blk.0.attn_q.weight')?.sizeBytes).toBe(4 * 68);
 
     const again = collectWeights(store, requests);
-    expect(quantizeWeights(again, { dtype: 'q8_0', isTied: false, allowRequantize: true })).toHaveLength(1);
+    expect(quantizeWeights(again, { dtype: 'q8_0', isTied: false, numLayers: 1, allowRequantize: true })).toHaveLength(
+      1,
+    );
     expect(again.get('blk.0.ffn_down.weight')?.dtype).toBe('q8_0');
   });
 
   test('dtypes without an encoder are rejected', () => {
-    expect(() => quantizeWeights(new Map(), { dtype: 'iq2_s', isTied: false })).toThrow(
+    expect(() => quantizeWeights(new Map(), { dtype: 'iq2_s', isTied: false, numLayers: 1 })).toThrow(
       /^quantize: expected f32 \| f16 \| .*q6_K.*, got iq2_s$/,
     );
   });

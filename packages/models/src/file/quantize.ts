@@ -45,8 +45,8 @@ export interface KeptWeight {
 
 export interface QuantizeOptions {
   readonly dtype: QuantizeType;
-  /** Number of layers, by which recipes choose. Default 0. */
-  readonly numLayers?: number;
+  /** Number of layers, by which recipes choose. */
+  readonly numLayers: number;
   /** Whether the output matrix is the embedding table. */
   readonly isTied: boolean;
   /** Requantize quantized weights, which accumulates the errors of both types. Default false: they keep their type. */
@@ -72,7 +72,7 @@ export function checkQuantizeType(argument: string, dtype: string): void {
  */
 export function quantizedDType(
   { name, shape, dtype: own, isFloat }: Pick<Weight, 'name' | 'shape' | 'dtype' | 'isFloat'>,
-  { dtype: type, isTied, numLayers = 0, allowRequantize = false }: QuantizeOptions,
+  { dtype: type, isTied, numLayers, allowRequantize = false }: QuantizeOptions,
 ): { readonly dtype: DType; readonly reason?: string; readonly wouldRequantize?: true } {
   if (shape.length < 2 || isFloat === true || alwaysFloat.test(name)) return { dtype: own };
   const recipe = recipes[type];

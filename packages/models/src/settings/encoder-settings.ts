@@ -115,9 +115,27 @@ export function* denseTensors({ fields, store }: ModelFile, { hiddenDim }: Decod
   if (numInputs !== hiddenDim) throw fields.refusal('dense layers', `${hiddenDim} outputs`, numInputs);
 }
 
-/** A store with the layers of these modules of sentence-transformers, which closes all of them. */
-export function withDenseLayers(store: TensorStore, modules: readonly TensorStore[]): TensorStore {
-  if (modules.length === 0) return store;
+/**
+ * A store with the layers of these modules of sentence-transformers, which closes all of them. If one cannot be opened, all are
+ * closed, the store as well.
+ * @param names of the modules' files, in their order
+ */
+export async function openDenseLayers(
+  store: TensorStore,
+  names: readonly string[],
+  open: (name: string) => Promise<TensorStore>,
+): Promise<TensorStore> {
+  const modules: TensorStore[] = [];
+  try {
+    for (const name of names) modules.push(await open(name));
+  } catch (error) {
+    for (const each of [store, ...modules]) await each.close();
+    throw error;
+  }
+  return modules.length === 0 ? store : withDenseLayers(store, modules);
+}
+
+function withDenseLayers(store: TensorStore, modules: readonly TensorStore[]): TensorStore {
   const tensors = new Map(store.tensors);
   for (const [index, module] of modules.entries()) {
     // further layers become tensors that no architecture knows
