@@ -155,11 +155,25 @@ function chosenDType(
   return own;
 }
 
-/** Files of llama.cpp keep the image encoder apart. @throws {FormatError} */
-function refuseVision({ vision }: EmbedderDescription, source: string): void {
-  if (vision === undefined) return;
-  const message = 'the model has an image encoder, which conversion does not write';
-  throw new FormatError({ source, field: 'vision_config', message });
+/** Checkpoints with images that describe their language model alone when `vision_config` is hidden. */
+const separable: readonly string[] = ['gemma3'];
+
+/**
+ * The file without its image encoder, which files of llama.cpp keep apart.
+ * @throws {FormatError} when the language model cannot be written alone
+ */
+function withoutVision(
+  file: ModelFile,
+  { vision, config }: EmbedderDescription,
+  notices: string[],
+): ModelFile | undefined {
+  if (vision === undefined) return undefined;
+  if (!separable.includes(config.architecture)) {
+    const message = 'the model has an image encoder, which conversion does not write';
+    throw new FormatError({ source: file.fields.source, field: 'vision_config', message });
+  }
+  notices.push('only the language model is written, without the image encoder');
+  return { ...file, fields: file.fields.without((name) => name === 'vision_config') };
 }
 
 async function fromFolder(
@@ -167,13 +181,14 @@ async function fromFolder(
   { type, allowRequantize = false }: ConvertOptions,
 ): Promise<GgufContent> {
   const describe = describerOf(source.file);
-  const description = await describe(source.file);
-  refuseVision(description, source.file.fields.source);
+  const notices: string[] = [];
+  const whole = await describe(source.file);
+  const text = withoutVision(source.file, whole, notices);
+  const description = text === undefined ? whole : await describe(text);
   const inner = textFile(source.file);
   const weights = new Map(description.weights);
   const settings = ggufSettings(inner.fields, description);
   const { architecture, tables } = settings;
-  const notices: string[] = [];
   const sentence = source.hub.sentenceTransformers?.pooling;
   const tokenizer = await tokenizerToGguf(source.hub, description.config, notices);
   const pairs: GgufPairs = [

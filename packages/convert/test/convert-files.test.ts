@@ -1,5 +1,14 @@
 /** Dtypes, parts, tokenizers, errors, and failed writes. */
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -270,6 +279,22 @@ test('a checkpoint whose dtype differs from its name', async () => {
   writeFileSync(path, 'GGUF');
   await expect(convertFiles(path, join(folder, 'x'))).rejects.toThrow(FormatError);
   expect(existsSync(join(folder, 'x'))).toBe(false);
+});
+
+test('the language model of a checkpoint with images is written alone where it can be, and a notice says so', async () => {
+  const images = fileURLToPath(new URL('../../engine/test/fixtures/images/gemma3', import.meta.url));
+  // without its tokenizer of whole words, which GGUF files cannot have
+  for (const name of ['config.json', 'model.safetensors']) copyFileSync(join(images, name), join(folder, name));
+  const path = join(folder, 'model.gguf');
+  const { notices } = await convertFiles(folder, path);
+  expect(notices).toContain('only the language model is written, without the image encoder');
+  const ids = [2, 7, 14, 12, 18, 16];
+  const rows: Float32Array[] = [];
+  for (const location of [images, path]) {
+    await using model = await loadModel(location, { backend, maxSessions: 1, context: 16 });
+    rows.push(...(await model.logprobs(ids)));
+  }
+  expect(rows[1]).toEqual(rows[0]);
 });
 
 test.each(['clip', 'llava'])('%s has an image encoder, which is not converted', async (name) => {

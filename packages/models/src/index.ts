@@ -6,6 +6,7 @@ export type {
   ModelDescription,
   ModelFile,
   RerankerDescription,
+  ImageMarks,
   VisionPart,
   VisionProgramOptions,
 } from './program/architecture.js';

@@ -30,7 +30,7 @@ export type ProcessorSettings = Readonly<Record<string, unknown>>;
 const filters: Readonly<Record<number, ResizeFilter>> = { 1: 'lanczos', 2: 'bilinear', 3: 'bicubic', 4: 'box' };
 
 /** Names without `Fast` and `Pil`, which stand for other implementations of the same. */
-const fixedProcessors = ['CLIPImageProcessor', 'SiglipImageProcessor', 'LlavaImageProcessor'];
+const fixedProcessors = ['CLIPImageProcessor', 'SiglipImageProcessor', 'LlavaImageProcessor', 'Gemma3ImageProcessor'];
 const tiledProcessors = ['Idefics3ImageProcessor', 'SmolVLMImageProcessor'];
 
 /**
@@ -45,7 +45,7 @@ export function createImageProcessor(settings: ProcessorSettings, source: string
   const normalization = read.normalization();
   const create = fixedProcessors.includes(known) ? fixed : tiledProcessors.includes(known) ? tiled : undefined;
   if (create !== undefined) {
-    const { tileSize, process } = create(read);
+    const { tileSize, process } = create(read, known);
     return { normalization, tileSize, process: (image, name = 'image') => process(checkedRatio(image, name)) };
   }
   const expected = [...fixedProcessors, ...tiledProcessors].join(', ');
@@ -69,9 +69,11 @@ function checkedRatio(image: RgbImage, name: string): RgbImage {
 }
 
 /** One square: resized to it, or by the shorter edge and cropped. */
-function fixed(read: Settings): Resizing {
-  const filter = read.filter('bicubic');
-  if (read.flag('do_pad', false)) throw read.refusal('do_pad', 'false', true);
+function fixed(read: Settings, kind: string): Resizing {
+  const filter = read.filter(kind === 'Gemma3ImageProcessor' ? 'bilinear' : 'bicubic');
+  for (const name of ['do_pad', 'do_pan_and_scan']) {
+    if (read.flag(name, false)) throw read.refusal(name, 'false', true);
+  }
   const size = read.sizeOf('size');
   const crop = read.flag('do_center_crop', 'shortest' in size) ? read.sizeOf('crop_size') : undefined;
   const square = crop ?? size;

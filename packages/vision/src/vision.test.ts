@@ -124,6 +124,7 @@ describe('processors', () => {
     [{ image_std: [1, 0, 1] }, 'image_std: expected no zeros'],
     [{ image_mean: [1] }, 'image_mean: expected three numbers'],
     [{ do_resize: false }, 'do_resize: expected true'],
+    [{ do_pan_and_scan: true }, 'do_pan_and_scan: expected false'],
   ])('settings %j are refused', (settings, message) => {
     const all = { ...golden.settings['clip'], ...settings };
     expect(() => createImageProcessor(all, 'p.json')).toThrow(message);

@@ -236,7 +236,9 @@ export class GenerationRun {
     while (begin < tokens.length) {
       signal?.throwIfAborted();
       const phase = begin < numPrompt ? promptPhase : 'decode';
-      const count = phase === 'decode' ? 1 : Math.min(maxChunk, numPrompt - begin);
+      const isOne = phase === 'decode';
+      const limit = begin < numPrompt ? numPrompt : tokens.length;
+      const count = scheduler.chunkEnd(tokens, begin, limit, isOne ? 1 : maxChunk) - begin;
       const isLast = begin + count === tokens.length;
       this.#makeRoom(count);
       await scheduler.run({

@@ -81,14 +81,29 @@ export async function computeLogprobs(
     for (let begin = 0; begin < tokens.length;) {
       const offset = begin;
       const phase = begin < numPrefilled ? 'prefill' : 'decode';
-      const end = phase === 'decode' ? begin + 1 : Math.min(numPrefilled, begin + maxStep);
+      const [limit, max] = phase === 'decode' ? [tokens.length, 1] : [numPrefilled, maxStep];
+      const end = scheduler.chunkEnd(tokens, begin, limit, max);
       const { count, outputRows } = nextStep(begin, end, wanted, scheduler.maxOutputRows);
-      const read = (rows: RowReader): Promise<void> =>
+      // the rows of an image stay together: the step is repeated for further outputs
+      const isKept = begin + count === end || !scheduler.isImage(tokens[begin] as number);
+      const numTokens = isKept ? count : end - begin;
+      const read = (rows: RowReader): Promise<number> =>
         reader
-          .read(rows(0), offset, count, outputRows)
-          .catch((error: unknown) => model.nonFinite.fail(error, sequence.view.blocks));
-      await scheduler.run({ sequence, phase, tokens, offset, count, outputRows, signal: options.signal, read });
-      begin += count;
+          .read(rows(0), offset, numTokens, outputRows)
+          .catch((error: unknown) => model.nonFinite.fail(error, sequence.view.blocks))
+          .then(() => (isKept ? numTokens : 0));
+      await scheduler.run({
+        sequence,
+        phase,
+        tokens,
+        offset,
+        count: numTokens,
+        outputRows,
+        signal: options.signal,
+        read,
+      });
+      if (isKept) begin += count;
+      else for (const row of outputRows) wanted.delete(begin + row);
     }
     return options.onRow === undefined ? positions.map((position) => reader.rows.get(position) as Float32Array) : [];
   } finally {

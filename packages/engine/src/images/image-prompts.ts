@@ -8,8 +8,8 @@ import { hashOf, type ImageRows } from './image-rows.js';
 export interface ImagePromptParts {
   readonly encoder: ImageEncoder;
   readonly rows: ImageRows;
-  /** The token that stands for an image in the text of a prompt. */
-  readonly tokenId: number;
+  /** The id that stands for an image, or for a tile of one, in the tokens of a prompt, and its text. */
+  readonly placeId: number;
   readonly tokenText: string;
   readonly tokenizer: Tokenizer;
   /** Tokens of the context, which the rows of a prompt must fit in. */
@@ -41,8 +41,8 @@ export class ImagePrompts {
    * @throws as `ImageEncoder.process`
    */
   async expand(ids: Int32Array, images: readonly ImageInput[], signal: AbortSignal | undefined): Promise<Int32Array> {
-    const { encoder, tokenId, tokenText, contextSize } = this.#parts;
-    const numPlaces = ids.reduce((count, id) => count + Number(id === tokenId), 0);
+    const { encoder, placeId, tokenText, contextSize } = this.#parts;
+    const numPlaces = ids.reduce((count, id) => count + Number(id === placeId), 0);
     if (numPlaces !== images.length) {
       const expected = `${numPlaces}, one per token ${JSON.stringify(tokenText)} of the prompt`;
       throw new ArgumentError({ argument: 'images', expected, actual: String(images.length) });
@@ -51,7 +51,7 @@ export class ImagePrompts {
     let next = 0;
     let needed = 0;
     for (const id of ids) {
-      if (id !== tokenId) {
+      if (id !== placeId) {
         expanded.push(id);
         continue;
       }
@@ -69,13 +69,13 @@ export class ImagePrompts {
 
   /** The tokens of an image: the rows of its tiles, and the text around them. */
   async #idsOfImage(image: ProcessedImage, signal: AbortSignal | undefined): Promise<number[]> {
-    const { encoder, tokenizer, tokenId, tokenText } = this.#parts;
+    const { encoder, tokenizer, placeId, tokenText } = this.#parts;
     const tiles: Int32Array[] = [];
     for (const tile of image.tiles) tiles.push(await this.#idsOf(tile, signal));
     if (encoder.vision.frame === undefined) return tiles.flatMap((ids) => [...ids]);
     const framed = tokenizer.encode(tilesText(image, tokenText), { addSpecialTokens: false });
     let next = 0;
-    return [...framed].flatMap((id) => (id === tokenId ? [...(tiles[next++] as Int32Array)] : [id]));
+    return [...framed].flatMap((id) => (id === placeId ? [...(tiles[next++] as Int32Array)] : [id]));
   }
 
   async #idsOf(tile: RgbImage, signal: AbortSignal | undefined): Promise<Int32Array> {

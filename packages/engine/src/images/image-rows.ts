@@ -19,6 +19,9 @@ interface TileRows {
 /** The default limit of the rows in memory: 27 images of LLaVA 1.5 7B, of 9 MB each. */
 export const maxImageBytes: number = 256 * 1024 * 1024;
 
+/** The place of an image in the tokens of a prompt, before its rows are inserted, where no token stands for it. */
+export const imagePlaceId: number = -(2 ** 31);
+
 /** Whether an id stands for a row of an image. */
 export function isImageId(id: number): boolean {
   return id < 0;
@@ -90,7 +93,7 @@ export class ImageRows {
       const ids = new Set<number>();
       for (let row = 0; row < numRows; row++) {
         const id = -1 - (mixed((words[row % 8] as number) ^ Math.imul(row + 1, 0x9e3779b1), salt) >>> 1);
-        if (this.#places.has(id)) break;
+        if (this.#places.has(id) || id === imagePlaceId) break;
         ids.add(id);
       }
       if (ids.size === numRows) return Int32Array.from(ids);

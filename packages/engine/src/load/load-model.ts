@@ -9,7 +9,8 @@ import { traceFeedForward } from '../generation/logprobs.js';
 import { checkDraftModel, checkHasDraftModel } from '../generation/speculation/draft-model.js';
 import { processorOf } from '../images/image-encoder.js';
 import { ImagePrompts } from '../images/image-prompts.js';
-import { ImageRows } from '../images/image-rows.js';
+import { imagePlaceId, ImageRows } from '../images/image-rows.js';
+import { createImageTokenizer } from '../images/image-tokenizer.js';
 import type { ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
 import { chooseAttention } from '../plan/auto-attention.js';
@@ -104,9 +105,11 @@ async function describe(
   const isSparse = sparse !== undefined && !sparse.isForDrafts;
   const canVerify = fitted.plan.attention.verifiesDrafts && !isSparse && backend.isBatchInvariant === true;
   const batchInvariant = checkVerifies(options.speculative, canVerify);
-  const tokenizer =
+  const plain =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
+  const marks = description.vision?.marks;
+  const tokenizer = marks === undefined ? plain : createImageTokenizer(plain, marks);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
   return {
     opened,
@@ -143,7 +146,7 @@ async function loadWeights(
   const { plan, description, tiers } = fitted;
   const { backend } = resources;
   const { weights } = description;
-  const side = [plan.draftProgram, plan.visionProgram].filter((program) => program !== undefined);
+  const side = [plan.draftProgram, plan.visionProgram, plan.imageProgram].filter((program) => program !== undefined);
   const programs = [...plan.programs, ...side, ...(plan.tiers?.programs ?? [])];
   const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights
@@ -166,14 +169,15 @@ async function loadWeights(
   });
   const encoder = createImageEncoder(described, resources, deviceRecovery, engineHost);
   const exclusive = <T>(task: () => Promise<T>): Promise<T> => runtime.scheduler.exclusive(task);
-  const tokenText = tokenId === undefined ? '' : described.tokenizer.tokenText(tokenId);
+  const { tokenizer } = described;
+  const marker = description.vision?.marks?.marker;
   const images =
     encoder &&
     rows &&
     new ImagePrompts({
-      ...{ encoder, rows, tokenId, tokenText, exclusive },
-      tokenizer: described.tokenizer,
-      contextSize: plan.contextSize,
+      ...{ encoder, rows, exclusive, tokenizer, contextSize: plan.contextSize },
+      placeId: marker === undefined ? tokenId : imagePlaceId,
+      tokenText: marker ?? tokenizer.tokenText(tokenId),
     });
   return { described, resources, options, runtime, modelHash: hash, images };
 }

@@ -3,6 +3,7 @@ import { TraceLowering, type TracedLayer } from './attention-trace.js';
 import { MassLowering } from './eviction.js';
 import type { VisitedLayers } from './visited-layers.js';
 import type { DecoderProgramOptions } from '@winnow/models';
+import type { AttentionLowering } from '@winnow/ops';
 import {
   attentionRequirements,
   checkAttention,
@@ -33,8 +34,8 @@ export interface AttentionPlan {
   readonly blockSize: number;
   /** By layer. */
   readonly layers: readonly LayerPolicy[];
-  /** The part of the options of a program for a phase. */
-  programOptions(phase: StepPhase): Pick<DecoderProgramOptions, 'attention'>;
+  /** The part of the options of a program for a phase, or for steps of the rows of one image. */
+  programOptions(phase: StepPhase | 'image'): Pick<DecoderProgramOptions, 'attention'>;
 }
 
 export interface AttentionPlanOptions {
@@ -74,12 +75,37 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     layers,
     programOptions(phase) {
       const observe = visited?.observe;
-      let lowering = isDense ? undefined : createAttentionLowering(layers, phase, { notice: noticeOnce, observe });
+      const lowerBy = (of: StepPhase): AttentionLowering | undefined =>
+        isDense ? undefined : createAttentionLowering(layers, of, { notice: noticeOnce, observe });
+      if (phase === 'image') {
+        const lowering = withinImage(lowerBy('prefill'));
+        return { attention: onTracedLayer === undefined ? lowering : new TraceLowering(onTracedLayer, lowering).lower };
+      }
+      let lowering = lowerBy(phase);
       if (options.massUpTo !== undefined) lowering = new MassLowering(options.massUpTo).lower;
       else if (onTracedLayer !== undefined) lowering = new TraceLowering(onTracedLayer, lowering).lower;
       if (visited !== undefined) lowering = visited.wrap(lowering);
       return lowering === undefined ? {} : { attention: lowering };
     },
+  };
+}
+
+/** Attributes are 32-bit integers. */
+const maxReach = 2 ** 31 - 1;
+
+/**
+ * Attention of the rows of one image, which are the only tokens of a step and no more than the window: they see each other and
+ * what the window shows of the tokens before them.
+ * @param policy stores what later steps need of the keys
+ */
+function withinImage(policy: AttentionLowering | undefined): AttentionLowering {
+  return (b, node) => {
+    policy?.(b, node);
+    const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
+    // a bidirectional window of this size reaches `window - 1` positions back
+    const reach = window === 0 ? 0 : Math.min(maxReach, Math.max(1, 2 * (window - 1)));
+    const attributes = { scale, window: reach, softCap, causal: false };
+    return b.activation('attention', { q, positions, sequences, ...kv, sinkLogits }, attributes);
   };
 }
 

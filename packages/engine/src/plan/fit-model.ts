@@ -34,8 +34,8 @@ export function fitModel(
       plan: (candidate, isFirst) => planModel(candidate, options, chosen, isFirst ? notice : () => undefined, sparse),
     });
   const fitted = options.attention === autoAttention ? fitOrDense(fit, attention, notice) : fit(attention);
-  const { programs, tiers, visionProgram } = fitted.plan;
-  const vision = visionProgram === undefined ? [] : [visionProgram];
+  const { programs, tiers, visionProgram, imageProgram } = fitted.plan;
+  const vision = [visionProgram, imageProgram].filter((program) => program !== undefined);
   checkBuffers([...programs, ...vision, ...(tiers?.programs ?? [])], limits);
   return fitted;
 }

@@ -47,6 +47,8 @@ export interface ModelPlan {
   readonly draftProgram: Program | undefined;
   /** For models that take images. */
   readonly visionProgram: Program | undefined;
+  /** For models whose rows of an image attend to each other: the program of steps of the rows of one image. */
+  readonly imageProgram: Program | undefined;
   readonly attention: AttentionPlan;
   /** Maximum number of tokens of a sequence in one step. */
   readonly maxChunk: number;
@@ -130,7 +132,8 @@ export function planModel(
   const drafting = sparse?.isForDrafts === true ? withDraftFeedForward(description, sparse) : description;
   const draftProgram = buildDraftProgram(drafting, sizes, shape, policy, notice);
   const visionProgram = description.vision?.buildProgram({ tokenRow: true });
-  const sidePrograms = [draftProgram, visionProgram].filter((program) => program !== undefined);
+  const imageProgram = buildImageProgram(description, sizes, shape, attention);
+  const sidePrograms = [draftProgram, visionProgram, imageProgram].filter((program) => program !== undefined);
   return {
     config,
     contextSize,
@@ -139,6 +142,7 @@ export function planModel(
     programs,
     draftProgram,
     visionProgram,
+    imageProgram,
     attention,
     maxChunk: sizes.maxChunk,
     numStates,
@@ -270,6 +274,28 @@ function buildDraftProgram(
   return description.buildProgram({ ...shape, rotateKeys: rotatesKeys, contextSize, ...attention, ...size });
 }
 
+/** The program of steps of the rows of one image, where they attend to each other. */
+function buildImageProgram(
+  description: ModelDescription,
+  { contextSize, rotatesKeys, maxTokens: maxBatch, maxSequences }: Sizes,
+  shape: ProgramShape,
+  attention: AttentionPlan,
+): Program | undefined {
+  const { vision, config } = description;
+  if (vision?.isBidirectional !== true) return undefined;
+  const { numRows: maxTokens } = vision;
+  const maxOutputRows = Math.min(maxTokens, maxRowsOf(config, maxBatch, maxSequences));
+  return description.buildProgram({
+    ...{ ...shape, rotateKeys: rotatesKeys, contextSize, maxTokens, maxSequences: 1, maxOutputRows },
+    ...attention.programOptions('image'),
+  });
+}
+
+/** Maximum number of output rows of steps of up to `maxTokens` tokens. */
+function maxRowsOf({ vocabSize }: DecoderConfig, maxTokens: number, maxSequences: number): number {
+  return Math.min(maxTokens, Math.max(maxSequences, Math.floor(maxLogitsBytes / (4 * vocabSize)), 1));
+}
+
 function buildPrograms(
   description: ModelDescription,
   { contextSize, rotatesKeys, maxTokens, isSpeculative, maxDecodeTokens, maxSequences }: Sizes,
@@ -278,13 +304,12 @@ function buildPrograms(
   shape: ProgramShape,
 ): BuiltPrograms {
   const common = { ...shape, rotateKeys: rotatesKeys, contextSize };
-  const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * description.config.vocabSize)));
   const steps = {
     decode: { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 },
     batch: {
       maxTokens,
       maxSequences,
-      maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
+      maxOutputRows: maxRowsOf(description.config, maxTokens, maxSequences),
     },
     decodeBatch: { maxTokens: maxDecodeTokens, maxSequences, maxOutputRows: maxDecodeTokens },
   };

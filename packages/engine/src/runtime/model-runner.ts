@@ -1,6 +1,8 @@
 /** Runs batches of the scheduler on the programs of a model, and counts steps. */
 import type { Executable, RecordProfile } from '@winnow/ops';
 import type { TierStream } from '../kv-offload/stream.js';
+import { ArgumentError } from '@winnow/tensor';
+import { isImageId } from '../images/image-rows.js';
 import type { StepImagesParts } from '../images/step-images.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { StepPhase } from '../plan/attention-plan.js';
@@ -25,6 +27,8 @@ export interface ModelRunnerOptions {
   readonly stream: TierStream | undefined;
   /** The program that drafts with the weights and the cache of the model, one token per run. */
   readonly drafting: Executable | undefined;
+  /** The program of steps of the rows of one image, where they attend to each other. */
+  readonly image: Executable | undefined;
   /** Counts the keys that steps visit, except those with offloaded pages. */
   readonly visitedKeys: VisitedKeys | undefined;
   /** Whether prefill and decode have the same attention policy, so that they share steps. */
@@ -55,6 +59,7 @@ export class ModelRunner {
   readonly #resident: StepPrograms;
   readonly #offloaded: StepPrograms | undefined;
   readonly #drafting: StepProgram | undefined;
+  readonly #image: StepProgram | undefined;
   readonly #memory: KvMemory;
   readonly #now: () => number;
   #numSteps = 0;
@@ -62,7 +67,7 @@ export class ModelRunner {
   #stepMs = 0;
 
   constructor(options: ModelRunnerOptions) {
-    const { executables, offloaded, stream, drafting, maxBlocksPerSequence, images } = options;
+    const { executables, offloaded, stream, drafting, image, maxBlocksPerSequence, images } = options;
     this.isUniform = options.isUniform;
     this.verifiesDrafts = options.verifiesDrafts;
     this.separatesPhases = !options.isUniform || options.verifiesDrafts;
@@ -73,6 +78,7 @@ export class ModelRunner {
     this.#resident = createPrograms(executables, maxBlocksPerSequence, counters);
     this.#offloaded = offloaded && createPrograms(offloaded, maxBlocksPerSequence, () => ({ stream, images }));
     this.#drafting = drafting && new StepProgram(drafting, { maxBlocksPerSequence, images });
+    this.#image = image && new StepProgram(image, { maxBlocksPerSequence, images });
     this.#memory = options.memory;
     this.#now = options.now;
   }
@@ -81,6 +87,11 @@ export class ModelRunner {
   programFor(phase: StepPhase): StepProgram {
     const { decode, batch, decodeBatch } = this.#resident;
     return this.isUniform || phase === 'prefill' ? batch : (decodeBatch ?? decode);
+  }
+
+  /** Maximum number of rows of an image that need a step of their own; 0 where they are tokens like others. */
+  get maxImageRows(): number {
+    return this.#image?.maxTokens ?? 0;
   }
 
   /** Runs parts whose sequences have slots for them, all of one phase unless phases are uniform. */
@@ -140,11 +151,18 @@ export class ModelRunner {
       programs?.batch,
       programs?.decodeBatch,
     ]);
-    return [...all, this.#drafting].flatMap((program) => program?.profile() ?? []);
+    return [...all, this.#drafting, this.#image].flatMap((program) => program?.profile() ?? []);
   }
 
   #select(parts: readonly StepPart[], phase: StepPhase): StepProgram {
+    const [{ tokens, offset }] = parts as readonly [StepPart];
+    const isImage = this.#image !== undefined && isImageId(tokens[offset] as number);
     const isOffloaded = parts.some(({ sequence }) => sequence.view.detachedPages.length > 0);
+    if (isImage && isOffloaded) {
+      const expected = 'no tiers that hold tokens before an image, which this model attends to as a whole';
+      throw new ArgumentError({ argument: 'kvCache', expected, actual: 'offloaded pages' });
+    }
+    if (isImage) return this.#image as StepProgram;
     const { decode, batch, decodeBatch } = (isOffloaded ? this.#offloaded : undefined) ?? this.#resident;
     const isOneToken = parts.length === 1 && parts[0]?.count === 1;
     if (this.isUniform) return isOneToken ? decode : batch;

@@ -57,6 +57,7 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
     offloaded: tiers?.steps && executablesOf(parts, tiers.steps),
     stream: pool.tiers?.stream,
     drafting: plan.draftProgram && (parts.executables.get(plan.draftProgram) as Executable),
+    image: plan.imageProgram && (parts.executables.get(plan.imageProgram) as Executable),
     visitedKeys,
     isUniform: plan.attention.isUniform,
     verifiesDrafts: parts.verifiesDrafts,

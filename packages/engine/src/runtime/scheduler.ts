@@ -8,6 +8,7 @@
 import { maxInvariantTokens, type RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { KvOffloader } from '../kv-offload/offloader.js';
+import { isImageId } from '../images/image-rows.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
@@ -47,6 +48,8 @@ export class Scheduler {
   #numTokens = 0;
   #numPreemptions = 0;
   readonly #wake = (): void => this.wake();
+  readonly #chunkEnd = (tokens: Int32Array, begin: number, limit: number): number =>
+    this.chunkEnd(tokens, begin, limit, this.maxChunk);
 
   constructor(pool: KvPool, runner: ModelRunner, { maxChunk, whenFull, deviceRecovery }: SchedulerOptions) {
     this.maxChunk = maxChunk;
@@ -71,6 +74,20 @@ export class Scheduler {
   run(request: StepRequest): Promise<void> {
     if (this.#isDisposed) return Promise.reject(new ReleasedError('model'));
     return this.#canRunDirectly(request) ? this.#runDirectly(request) : this.#enqueue(request);
+  }
+
+  /** Whether a token is a row of an image that needs a step with the other rows and nothing else. */
+  isImage(token: number): boolean {
+    return this.#runner.maxImageRows > 0 && isImageId(token);
+  }
+
+  /** The end of a step from `begin` on, at most `limit`: a chunk of `maxChunk` tokens, or an image that needs a step of its own. */
+  chunkEnd(tokens: Int32Array, begin: number, limit: number, maxChunk: number): number {
+    const isImage = this.isImage(tokens[begin] as number);
+    const max = Math.min(limit, begin + (isImage ? this.#runner.maxImageRows : maxChunk));
+    let end = begin + 1;
+    while (end < max && this.isImage(tokens[end] as number) === isImage) end++;
+    return end;
   }
 
   #enqueue(request: StepRequest): Promise<void> {
@@ -129,7 +146,7 @@ export class Scheduler {
 
   /** Within an exclusive task: recomputes a preempted sequence. */
   async recompute(sequence: Sequence): Promise<void> {
-    for (let part = sequence.recomputation(this.maxChunk); part !== undefined;) {
+    for (let part = sequence.recomputation(this.#chunkEnd); part !== undefined;) {
       if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([part]);
       try {
         sequence.append(tokensOf(part));
@@ -139,7 +156,7 @@ export class Scheduler {
         sequence.rollback();
         throw error;
       }
-      part = sequence.recomputation(this.maxChunk);
+      part = sequence.recomputation(this.#chunkEnd);
     }
   }
 
@@ -261,7 +278,11 @@ export class Scheduler {
 
   /** What the next step computes for a request. A preempted sequence is recomputed first, chunk by chunk. */
   #nextPart(request: StepRequest): StepPart {
-    return request.sequence.recomputation(this.maxChunk) ?? request;
+    return request.sequence.recomputation(this.#chunkEnd) ?? request;
+  }
+
+  #isImagePart({ tokens, offset }: StepPart): boolean {
+    return this.isImage(tokens[offset] as number);
   }
 
   /** The batches that run next: one, or one for each phase. */
@@ -270,7 +291,10 @@ export class Scheduler {
       const { signal } = queued.request;
       if (signal?.aborted === true) this.#settle(queued, signal.reason);
     }
-    const candidates = this.#candidates();
+    const all = this.#candidates();
+    const images = all.filter(({ request }) => this.#isImagePart(this.#nextPart(request)));
+    for (const queued of images) if (this.#tryAdmit(queued)) return [[queued]];
+    const candidates = images.length === 0 ? all : all.filter((queued) => !images.includes(queued));
     if (!this.#runner.separatesPhases || candidates[0]?.runsAlone === true) {
       return nonEmpty([this.#fillBatch('prefill', candidates)]);
     }

@@ -119,13 +119,16 @@ export class Sequence {
     return this.#evictions;
   }
 
-  /** What the next step may recompute of a preempted sequence: tokens up to the next eviction. */
-  recomputation(maxTokens: number): StepPart | undefined {
+  /**
+   * What the next step may recompute of a preempted sequence: tokens up to the next eviction.
+   * @param endOf the end of a step from `begin` on, at most `limit`
+   */
+  recomputation(endOf: (tokens: Int32Array, begin: number, limit: number) => number): StepPart | undefined {
     const tokens = this.#preempted;
     if (tokens === undefined) return undefined;
     const offset = this.#view.numTokens;
-    const end = this.#evictions.next?.numTokens ?? tokens.length;
-    return { sequence: this, tokens, offset, count: Math.min(maxTokens, end - offset), outputRows: [] };
+    const end = endOf(tokens, offset, this.#evictions.next?.numTokens ?? tokens.length);
+    return { sequence: this, tokens, offset, count: end - offset, outputRows: [] };
   }
 
   /** The slots of the last `append`. */

@@ -108,7 +108,7 @@ async function checkGolden(model: Model, golden: PromptGolden, batchSize: number
 }
 
 async function checkMessages(model: Model, golden: PromptGolden): Promise<void> {
-  const content = golden.text.replace('<image> ', '');
+  const content = golden.text.replace(`${model.imageToken} `, '');
   const messages = [{ role: 'user', content, images: golden.files.map(picture) }];
   const { prompt } = await prepareChat(model, { messages });
   expect(prompt).toEqual(await model.tokenize(promptOf(golden)));
@@ -116,8 +116,8 @@ async function checkMessages(model: Model, golden: PromptGolden): Promise<void> 
     expect((await model.generate(same, greedyOf(golden)).result()).tokens).toEqual(golden.greedy);
   }
   const missing = model.tokenize({ prompt: golden.text, images: [] });
-  await expect(missing).rejects.toThrow('images: expected 1, one per token "<image>"');
-  const many = { prompt: '<image> '.repeat(200), images: Array<Uint8Array>(200).fill(picture('wide.png')) };
+  await expect(missing).rejects.toThrow(`images: expected 1, one per token "${model.imageToken}"`);
+  const many = { prompt: `${model.imageToken} `.repeat(200), images: Array<Uint8Array>(200).fill(picture('wide.png')) };
   await expect(model.tokenize(many)).rejects.toThrow('available 128 tokens');
   await expect(model.tokenize([-5])).rejects.toThrow('prompt[0]: expected a token id below');
 }
@@ -140,7 +140,7 @@ async function checkSessions(model: Model, golden: PromptGolden): Promise<void> 
   expect((await restored.resume({ maxTokens: 2 }).result()).tokens).toEqual(first.tokens.slice(2));
 }
 
-const languageModels = ['llava', 'smolvlm']
+const languageModels = ['llava', 'smolvlm', 'gemma3']
   .flatMap((architecture) => imageNames[architecture] ?? [])
   .flatMap((name) => ['WebAssembly', 'reference'].map((backend) => ({ name, backend })));
 
@@ -161,6 +161,29 @@ describe.each(languageModels)('$name writes, $backend backend', ({ name, backend
 
   test('sessions share the prefix of an image, and not that of another one', () =>
     checkSessions(model, prompts[0] as PromptGolden));
+});
+
+test('images of Gemma 3 have steps of their own beside other sessions, and under a policy', async () => {
+  const { prompts } = readJson<{ prompts: readonly PromptGolden[] }>(`${pathOf('gemma3')}/golden.json`);
+  const backend = backends['WebAssembly'] as Backend;
+  // pages without a limit are all keys
+  const options = { backend, context: 128, batchSize: 8, attention: 'page-topk:budget=all' };
+  await using model = await loadModel(pathOf('gemma3'), options);
+  const answers = await Promise.all(prompts.map((each) => model.generate(promptOf(each), greedyOf(each)).result()));
+  expect(answers.map(({ tokens }) => tokens)).toEqual(prompts.map(({ greedy }) => greedy));
+  // text that names the token of an image is text where special tokens are not parsed
+  const text = model.tokenizer.encode('<start_of_image>', { parseSpecialTokens: false });
+  expect(text.every((id) => id >= 0)).toBe(true);
+});
+
+test('an image of Gemma 3 after offloaded tokens is refused', async () => {
+  const { prompts } = readJson<{ prompts: readonly PromptGolden[] }>(`${pathOf('gemma3')}/golden.json`);
+  const [golden] = prompts as [PromptGolden];
+  const backend = backends['WebAssembly'] as Backend;
+  const kvCache = { budget: 96 * 1024, offload: { memory: 1 << 20 } };
+  await using model = await loadModel(pathOf('gemma3'), { backend, context: 1024, maxSessions: 1, kvCache });
+  const prompt = { prompt: `${'the sea '.repeat(250)}${golden.text}`, images: golden.files.map(picture) };
+  await expect(model.generate(prompt, greedyOf(golden)).result()).rejects.toThrow('kvCache: expected no tiers');
 });
 
 test('pixels beyond the last whole patch are left out, as in SigLIP so400m of 384 pixels', async () => {

@@ -70,9 +70,9 @@ export const clip: EncoderArchitecture = {
       }),
       pooling: 'last',
       vision: describeVision({
-        ...{ tower: image, weights, hasClass: true, numRows: 1, dim, rows: Int32Array.of(0) },
-        finish(step, hidden, rows) {
-          const first = step.b.activation('gather-rows', { x: hidden, rows: rows() });
+        ...{ tower: image, weights, hasClass: true, numRows: 1, dim, slots: { rows: Int32Array.of(0) } },
+        finish(step, hidden, slot) {
+          const first = step.b.activation('gather-rows', { x: hidden, rows: slot('rows') });
           return linear(step, 'projection', layerNorm(step, 'post_ln', first));
         },
       }),

@@ -4,7 +4,7 @@ import type { DecoderConfig, RotaryDecoderConfig } from '../program/config.js';
 import type { HubDecoder } from '../settings/hub-settings.js';
 
 /** Scale of the embeddings. */
-export function gemmaEmbeddingScale({ hiddenDim }: DecoderConfig): number {
+export function gemmaEmbeddingScale({ hiddenDim }: Pick<DecoderConfig, 'hiddenDim'>): number {
   return Math.sqrt(hiddenDim);
 }
 

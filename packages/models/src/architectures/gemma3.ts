@@ -1,11 +1,11 @@
 /**
- * Gemma 3 (arXiv:2503.19786), text: sandwich norms, an RMS norm of each head of q and of k before the rotation, five
+ * Gemma 3 (arXiv:2503.19786), text and images: sandwich norms, an RMS norm of each head of q and of k before the rotation, five
  * local layers to each global one. Local layers have a separate RoPE base and no scaling.
  */
 import { describeDecoder, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
-import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
 import { embedTokens, ropeFrequenciesName } from '../program/decoder-program.js';
 import { headNormTensors, isDerivedTensor, settingBias } from '../program/tensors.js';
@@ -22,7 +22,9 @@ import {
   windowedByPeriod,
   withGgufWindow,
 } from './gemma-settings.js';
+import { describeGemmaVision, hasGemmaVision } from './gemma3-vision.js';
 import { gemmaNorms, sandwichLayer, sandwichTensors } from './sandwich-blocks.js';
+import { describeWithImages } from './with-images.js';
 
 /** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 62;
@@ -47,32 +49,41 @@ export interface Gemma3Settings {
 
 export const gemma3: Architecture = {
   name: 'gemma3',
-  models: 'Gemma 3, also the language model of multimodal checkpoints',
+  models: 'Gemma 3 (text, and images from Hugging Face folders)',
   limits: [
     'GGUF files have no key for the attention scale: a model with 62 layers gets the scale of the 27B model.',
-    'Only the language model of multimodal checkpoints is read.',
+    'Images are attended to in full, whatever the attention policy of prompts is.',
+    'Images are not cut into crops (`do_pan_and_scan`).',
   ],
   ggufNames: ['gemma3'],
   hubNames: ['gemma3_text', 'gemma3'],
   hubClass: 'Gemma3ForCausalLM',
-  async describe(checkpoint) {
-    const file = textPartOf(checkpoint, textPart);
-    refuseSettings(file.fields, { 'gemma3.attention.causal': [true], use_bidirectional_attention: [false] });
-    const settings = await gemma3Settings(file, 'gemma3');
-    const { config, finalCap } = settings;
-    const weights = collectWeights(file.store, gemma3Tensors(file, config), (name) => isDerivedTensor(name, config));
-    const { rotaries, layer } = gemma3Layers(file, settings);
-    return describeDecoder({
-      config,
-      weights,
-      rotaries,
-      embed: (step) => embedTokens(step, gemmaEmbeddingScale(config)),
-      norm: rmsNorm,
-      layer,
-      softCap: finalCap,
-    });
+  async describe(file) {
+    if (!hasGemmaVision(file)) return describeGemma3(textPartOf(file, textPart));
+    const { fields } = file;
+    const token = fields.integer(fields.has('image_token_id') ? 'image_token_id' : 'image_token_index', 262144);
+    const decoders = { gemma3_text: describeGemma3 };
+    return describeWithImages(file, textPart, token, describeGemmaVision, decoders);
   },
 };
+
+async function describeGemma3(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
+  refuseSettings(file.fields, { 'gemma3.attention.causal': [true], use_bidirectional_attention: [false] });
+  const settings = await gemma3Settings(file, 'gemma3');
+  const { finalCap } = settings;
+  const config = { ...settings.config, ...(imageTokenId === undefined ? {} : { imageTokenId }) };
+  const weights = collectWeights(file.store, gemma3Tensors(file, config), (name) => isDerivedTensor(name, config));
+  const { rotaries, layer } = gemma3Layers(file, settings);
+  return describeDecoder({
+    config,
+    weights,
+    rotaries,
+    embed: (step) => embedTokens(step, gemmaEmbeddingScale(config)),
+    norm: rmsNorm,
+    layer,
+    softCap: finalCap,
+  });
+}
 
 /** The layers, causal or not as the program is. */
 export function gemma3Layers(

@@ -61,9 +61,9 @@ function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenI
   const numRows = gridOf(tower.fields).side ** 2;
   return describeVision({
     ...{ tower: shown, weights, hasClass: true, numRows, dim, imageTokenId },
-    rows: Int32Array.from({ length: numRows }, (_, row) => row + 1),
-    finish(step, hidden, rows) {
-      const patches = step.b.activation('gather-rows', { x: hidden, rows: rows() });
+    slots: { rows: Int32Array.from({ length: numRows }, (_, row) => row + 1) },
+    finish(step, hidden, slot) {
+      const patches = step.b.activation('gather-rows', { x: hidden, rows: slot('rows') });
       const y = step.b.activation('activation', { x: linear(step, 'mm.0', patches) }, { kind });
       return linear(step, 'mm.2', y);
     },

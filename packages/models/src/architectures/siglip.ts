@@ -19,7 +19,7 @@ const sizes = {
 };
 const textDefaults = { ...sizes, max_position_embeddings: 64, vocab_size: 32000, pad_token_id: 1 };
 /** Settings of SigLIP's vision encoder that a file leaves out. */
-const visionDefaults = { ...sizes, image_size: 224, patch_size: 16 };
+export const siglipVisionDefaults: Readonly<Record<string, unknown>> = { ...sizes, image_size: 224, patch_size: 16 };
 
 export const siglip: EncoderArchitecture = {
   name: 'siglip',
@@ -40,7 +40,7 @@ export const siglip: EncoderArchitecture = {
       ...{ architecture: 'siglip', values: textDefaults },
       embedding: 'text_model.embeddings.token_embedding.weight',
     });
-    const image = siglipVisionTower(file, 'vision_model.', visionDefaults);
+    const image = siglipVisionTower(file, 'vision_model.', siglipVisionDefaults);
     const { hiddenDim } = text.config;
     sharedDim(file.fields, text.config, text.fields.count('projection_size', hiddenDim));
     const dim = sharedDim(file.fields, text.config, image.config.hiddenDim);

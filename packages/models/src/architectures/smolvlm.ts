@@ -9,7 +9,7 @@ import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/arch
 import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames } from '../program/tensors.js';
 import { gridOf, type Tower } from '../vision/checkpoint.js';
-import { describeVision, visionTensors } from '../vision/tower.js';
+import { describeVision, squareOrder, visionTensors } from '../vision/tower.js';
 import { siglipVisionTower } from './siglip.js';
 import { describeWithImages } from './with-images.js';
 
@@ -71,20 +71,8 @@ function describeTiles(file: ModelFile, weights: Map<string, Weight>, imageToken
     ...{ tower, weights, hasClass: false, numRows, dim, imageTokenId },
     frame: 'tiles',
     order: squareOrder(side, scale),
-    rows: Int32Array.from({ length: numRows }, (_, row) => row),
-    finish: (step, hidden, rows) => linear(step, 'mm.proj', concatenated(step, hidden, rows(), tower, numInputs)),
-  });
-}
-
-/** The patches square by square, in each by row and column. */
-function squareOrder(side: number, scale: number): Int32Array {
-  const perRow = side / scale;
-  return Int32Array.from({ length: side ** 2 }, (_, index) => {
-    const square = Math.floor(index / scale ** 2);
-    const within = index % scale ** 2;
-    const y = Math.floor(square / perRow) * scale + Math.floor(within / scale);
-    const x = (square % perRow) * scale + (within % scale);
-    return y * side + x;
+    slots: { rows: Int32Array.from({ length: numRows }, (_, row) => row) },
+    finish: (step, hidden, slot) => linear(step, 'mm.proj', concatenated(step, hidden, slot('rows'), tower, numInputs)),
   });
 }
 

@@ -6,11 +6,14 @@ import { describeLlama } from './llama.js';
 import { textPartOf, renamedStore, type TextPart } from '../settings/text-part.js';
 import { visionShape, withShapes } from '../vision/checkpoint.js';
 
-/** Decoders by the `model_type` of `text_config`. */
-const decoders: Readonly<Record<string, typeof describeLlama>> = { llama: describeLlama, mistral: describeLlama };
+/** Describes a decoder that takes images. */
+export type DescribeDecoder = (file: ModelFile, imageTokenId: number) => Promise<ModelDescription>;
+
+const llamas: Readonly<Record<string, DescribeDecoder>> = { llama: describeLlama, mistral: describeLlama };
 
 /**
  * Describes the decoder and adds the vision encoder to it.
+ * @param decoders descriptions of decoders by the `model_type` of `text_config`, of which the first is the default
  * @param describeVision reads the tensors of the vision encoder from a file without the decoder's, and adds its weights
  * @throws {FormatError} for a decoder that is not supported with images
  */
@@ -19,9 +22,10 @@ export async function describeWithImages(
   text: TextPart,
   imageTokenId: number,
   describeVision: (vision: ModelFile, weights: Map<string, Weight>, imageTokenId: number) => VisionPart,
+  decoders: Readonly<Record<string, DescribeDecoder>> = llamas,
 ): Promise<ModelDescription> {
   const section = Fields.ofJson(`${file.fields.source}: text_config`, file.fields.raw('text_config') ?? {});
-  const kind = section.string('model_type', 'llama');
+  const kind = section.string('model_type', Object.keys(decoders)[0]);
   const describe = decoders[kind];
   if (describe === undefined) throw section.refusal('model_type', Object.keys(decoders).join(' or '), kind);
   const decoder = await describe(textPartOf(file, text), imageTokenId);
@@ -31,5 +35,10 @@ export async function describeWithImages(
   const isVision = (name: string): boolean => text.otherParts.some((prefix) => name.startsWith(prefix));
   const store = renamedStore(file.store, (name) => (isVision(name) ? name : undefined));
   const shaped = { ...file, store: withShapes(store, visionShape) };
-  return { ...decoder, vision: describeVision(shaped, decoder.weights, imageTokenId) };
+  const vision = describeVision(shaped, decoder.weights, imageTokenId);
+  const { slidingWindow } = decoder.config;
+  if (vision.isBidirectional && slidingWindow > 0 && slidingWindow < vision.numRows) {
+    throw section.refusal('sliding_window', `at least ${vision.numRows}, the rows of an image`, slidingWindow);
+  }
+  return { ...decoder, vision };
 }

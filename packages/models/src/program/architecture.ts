@@ -20,6 +20,15 @@ export interface VisionProgramOptions {
   readonly tokenRow?: boolean;
 }
 
+/** The text of images in prompts. */
+export interface ImageMarks {
+  /** Stands for an image. */
+  readonly marker: string;
+  /** Written before and after the rows of the image. */
+  readonly before: string;
+  readonly after: string;
+}
+
 /**
  * The encoder of images of a model. Its program reads the patches from the buffer `visionPatchesName`, `[1 + patches, 3 P P]`
  * f32 with a first row of zeros; its scalar slots are those of `fill`. The output `embeddings` is `[numRows, dim]`.
@@ -38,6 +47,10 @@ export interface VisionPart {
   readonly numTokens: number;
   /** How an image with several tiles is written in the prompt. Default: as its rows alone. */
   readonly frame?: 'tiles';
+  /** What stands for an image in the text of a prompt. Default: the text of the image token. */
+  readonly marks?: ImageMarks;
+  /** Whether the decoder attends in both directions within an image, so that it computes all of its rows in one step. */
+  readonly isBidirectional: boolean;
   buildProgram(options?: VisionProgramOptions): Program;
   /** The values of scalar slots, which are the same for every image. */
   fill(slot: (name: string) => Int32Array): void;

@@ -29,9 +29,6 @@ export const visionPrefix = 'v.';
 /** Slot of the token whose row is subtracted, `[R]`. */
 const imageTokensSlot = 'imageTokens';
 
-/** Slots of rows that a vision program gathers, `[R]`. */
-const rowsSlot = 'rows';
-
 /** Differences between vision encoders. */
 export interface VisionDesign {
   readonly tower: Tower;
@@ -44,12 +41,17 @@ export interface VisionDesign {
   readonly dim: number;
   /** Order of the patches in the step: the patch of each token. Default: by row and column. */
   readonly order?: Int32Array;
-  /** How an image with several tiles is written in the prompt. */
+  /** How an image is written in the prompt, as in `VisionPart`. */
   readonly frame?: VisionPart['frame'];
-  /** The token of each row that `finish` takes by the slot `rows`. Default: it takes none. */
-  readonly rows?: Int32Array;
+  readonly marks?: VisionPart['marks'];
+  /** Whether the decoder attends in both directions within an image. Default false. */
+  readonly isBidirectional?: boolean;
+  /** Factor of the decoder's embeddings. Default 1. */
+  readonly embeddingScale?: number;
+  /** Integers `[numRows]` that `finish` takes by name. Default: it takes none. */
+  readonly slots?: Readonly<Record<string, Int32Array>>;
   /** What follows the last layer: `[numRows, dim]` of the hidden states `[T, hiddenDim]`. */
-  readonly finish: (step: DecoderStep, hidden: ProgramTensor, rows: () => ProgramTensor) => ProgramTensor;
+  readonly finish: (step: DecoderStep, hidden: ProgramTensor, slot: (name: string) => ProgramTensor) => ProgramTensor;
 }
 
 /** `down(y sigmoid(1.702 y))` with `y = up x`: the approximation of GELU in CLIP, as a SiLU of the scaled input. */
@@ -73,7 +75,7 @@ export function towerLayer({ isQuick }: Tower): DecoderDesign['layer'] {
 
 /** Creates the vision part of a description. */
 export function describeVision(design: VisionDesign): VisionPart {
-  const { tower, weights, hasClass, numRows, dim, rows, finish } = design;
+  const { tower, weights, hasClass, numRows, dim, slots = {}, finish, isBidirectional = false } = design;
   const { config } = tower;
   const { imageSize, patchSize, side } = gridOf(tower.fields);
   const numPatches = side ** 2;
@@ -81,8 +83,9 @@ export function describeVision(design: VisionDesign): VisionPart {
   const order = design.order ?? Int32Array.from({ length: numPatches }, (_, index) => index);
   const layer = towerLayer(tower);
   return {
-    ...{ config, imageSize, patchSize, numRows, dim, numTokens },
+    ...{ config, imageSize, patchSize, numRows, dim, numTokens, isBidirectional },
     ...(design.frame === undefined ? {} : { frame: design.frame }),
+    ...(design.marks === undefined ? {} : { marks: design.marks }),
     buildProgram({ tokenRow }: VisionProgramOptions = {}) {
       const options = { maxTokens: numTokens, maxSequences: 1, pooling: 'mean', namePrefix: visionPrefix } as const;
       const step = beginEmbedding({ config, weights, constants: new Map() }, options);
@@ -92,22 +95,16 @@ export function describeVision(design: VisionDesign): VisionPart {
         x = layer(step, index, x);
       }
       step.b.setLayer(-1);
-      const gathered = rowsOf(step, numRows);
-      const result = finish(step, x, gathered);
+      const result = finish(step, x, (name) => step.b.scalar(name, [numRows]));
       step.b.output('embeddings', tokenRow === true ? lessTokenRow(step, result, design) : result);
       return step.b.build();
     },
     fill(slot) {
       fillPatches(slot, order, hasClass);
-      if (rows !== undefined) slot(rowsSlot).set(rows);
+      for (const [name, values] of Object.entries(slots)) slot(name).set(values);
       if (design.imageTokenId !== undefined) slot(imageTokensSlot).fill(design.imageTokenId);
     },
   };
-}
-
-function rowsOf({ b }: DecoderStep, numRows: number): () => ProgramTensor {
-  let rows: ProgramTensor | undefined;
-  return () => (rows ??= b.scalar(rowsSlot, [numRows]));
 }
 
 function embedPatches(step: DecoderStep, numPatches: number, patchSize: number): ProgramTensor {
@@ -124,12 +121,25 @@ function embedPatches(step: DecoderStep, numPatches: number, patchSize: number):
 }
 
 /** The result without what a decoder adds to every row: the row of its image token. */
-function lessTokenRow(step: DecoderStep, rows: ProgramTensor, { weights, numRows }: VisionDesign): ProgramTensor {
+function lessTokenRow(step: DecoderStep, rows: ProgramTensor, design: VisionDesign): ProgramTensor {
+  const { weights, numRows, embeddingScale = 1 } = design;
   const { b } = step;
   const { name, dtype, shape } = weights.get('token_embd.weight') as Weight;
   const table = b.external(name, 'weights', dtype, shape);
   const tokens = b.scalar(imageTokensSlot, [numRows]);
-  return add(step, rows, b.activation('embedding-lookup', { table, tokens }, { scale: -1 }));
+  return add(step, rows, b.activation('embedding-lookup', { table, tokens }, { scale: -embeddingScale }));
+}
+
+/** The patches of a square grid, square by square of `scale` patches per side, in each by row and column. */
+export function squareOrder(side: number, scale: number): Int32Array {
+  const perRow = side / scale;
+  return Int32Array.from({ length: side ** 2 }, (_, index) => {
+    const square = Math.floor(index / scale ** 2);
+    const within = index % scale ** 2;
+    const y = Math.floor(square / perRow) * scale + Math.floor(within / scale);
+    const x = (square % perRow) * scale + (within % scale);
+    return y * side + x;
+  });
 }
 
 function fillPatches(slot: (name: string) => Int32Array, order: Int32Array, hasClass: boolean): void {

@@ -12,7 +12,12 @@ import numpy as np
 import PIL
 import transformers
 from PIL import Image, ImageOps
-from transformers import CLIPImageProcessorPil, Idefics3ImageProcessorPil, SiglipImageProcessorPil
+from transformers import (
+    CLIPImageProcessorPil,
+    Gemma3ImageProcessorPil,
+    Idefics3ImageProcessorPil,
+    SiglipImageProcessorPil,
+)
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -58,6 +63,7 @@ PROCESSORS = {
     "clip-enlarged": (CLIPImageProcessorPil, dict(size={"shortest_edge": 56}, crop_size={"height": 48, "width": 48})),
     "siglip": (SiglipImageProcessorPil, dict(size={"height": 32, "width": 32})),
     "siglip-bilinear": (SiglipImageProcessorPil, dict(size={"height": 32, "width": 32}, resample=2)),
+    "gemma3": (Gemma3ImageProcessorPil, dict(size={"height": 32, "width": 32})),
     "idefics3": (Idefics3ImageProcessorPil, dict(size={"longest_edge": 64}, max_image_size={"longest_edge": 28})),
     "idefics3-whole": (
         Idefics3ImageProcessorPil,

@@ -3,6 +3,24 @@ import type { Mutant } from '../mutant.ts';
 
 export const imagesMutants: readonly Mutant[] = [
   {
+    file: 'packages/engine/src/plan/attention-plan.ts',
+    find: 'Math.max(1, 2 * (window - 1))',
+    replace: '2 * window',
+    tests: ['test/goldens/images.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/scheduler.ts',
+    find: 'begin + (isImage ? this.#runner.maxImageRows : maxChunk)',
+    replace: 'begin + maxChunk',
+    tests: ['test/goldens/images.test.ts'],
+  },
+  {
+    file: 'packages/models/src/vision/tower.ts',
+    find: '{ scale: -embeddingScale }',
+    replace: '{ scale: -1 }',
+    tests: ['packages/engine/test/goldens/images.test.ts'],
+  },
+  {
     file: 'packages/models/src/vision/tower.ts',
     find: 'places[token] = patch < 0 ? 0 : (order[patch] as number) + Number(hasClass);',
     replace: 'places[token] = patch < 0 ? 0 : (order[patch] as number);',
@@ -22,7 +40,7 @@ export const imagesMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/images/image-rows.ts',
-    find: 'if (this.#places.has(id)) break;',
+    find: 'this.#places.has(id) || ',
     replace: '',
     tests: ['src/images/image-rows.test.ts'],
   },
