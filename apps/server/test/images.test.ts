@@ -1,7 +1,9 @@
 /** Images in requests of three protocols, on a tiny LLaVA with random weights. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import Anthropic from '@anthropic-ai/sdk';
 import { loadModel, type GenerationResult, type Model } from '@winnow/engine';
+import { Ollama } from 'ollama';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
 
@@ -94,4 +96,54 @@ test.each([
   const response = await postJson(`${demo.url}/v1/chat/completions`, body);
   expect(await response.json()).toMatchObject({ error: { message: expect.stringContaining(message) as string } });
   expect(response.status).toBe(400);
+});
+
+const question = { role: 'user' as const, content, images: [picture] };
+const greedy = { temperature: 0, maxTokens: 4 };
+
+test('responses: images through the client of OpenAI, also in a conversation that continues', async () => {
+  const parts = [
+    { type: 'input_image' as const, image_url: url, detail: 'auto' as const },
+    { type: 'input_text' as const, text: content },
+  ];
+  const body = { model: 'llava', temperature: 0, max_output_tokens: 4 };
+  const first = await demo.client.responses.create({ ...body, input: [{ role: 'user', content: parts }] });
+  expect(first.output_text).toBe(expected.text);
+  expect(first.usage?.input_tokens).toBe(expected.promptTokens);
+  const next = { ...body, input: content, previous_response_id: first.id };
+  const second = await demo.client.responses.create(next);
+  const messages = [question, { role: 'assistant', content: expected.text }, { role: 'user', content }];
+  const continued = await model.generate(messages, greedy).result();
+  expect(second.output_text).toBe(continued.text);
+  expect(second.usage?.input_tokens).toBe(continued.promptTokens);
+  const refused = demo.client.responses.create({ ...next, model: demoId });
+  await expect(refused).rejects.toMatchObject({
+    status: 400,
+    message: expect.stringContaining('takes none') as string,
+  });
+});
+
+test('messages and chats: images through the clients of Anthropic and Ollama', async () => {
+  const anthropic = new Anthropic({ baseURL: demo.url, apiKey: 'none', maxRetries: 0 });
+  const image = {
+    type: 'image' as const,
+    source: { ...source, type: 'base64' as const, media_type: 'image/png' as const },
+  };
+  const message = await anthropic.messages.create({
+    ...{ model: 'llava', temperature: 0, max_tokens: 4 },
+    messages: [{ role: 'user', content: [image, { type: 'text', text: content }] }],
+  });
+  expect(message.content).toMatchObject([{ type: 'text', text: expected.text }]);
+  const ollama = new Ollama({ host: demo.url });
+  const options = { temperature: 0, num_predict: 4 };
+  const answer = await ollama.chat({ model: 'llava', messages: [question], options });
+  expect(answer.message.content).toBe(expected.text);
+  expect(answer.prompt_eval_count).toBe(expected.promptTokens);
+});
+
+test('lists of models say which ones take images', async () => {
+  expect(await demo.client.models.retrieve('llava')).toMatchObject({ capabilities: ['chat', 'completion', 'vision'] });
+  expect(await demo.client.models.retrieve(demoId)).toMatchObject({ capabilities: ['chat', 'completion'] });
+  const ollama = new Ollama({ host: demo.url });
+  expect((await ollama.show({ model: 'llava' })).capabilities).toEqual(['completion', 'tools', 'vision']);
 });

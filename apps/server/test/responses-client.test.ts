@@ -178,9 +178,9 @@ test('leaving a stream frees its slot and stores nothing', async () => {
 test.each<[string, object, string]>([
   ['no input', { model: demoId }, 'input'],
   [
-    'an image',
+    'an image that would have to be fetched',
     { ...greedy, input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] },
-    'input[0].content[0]',
+    'input[0].content[0].image_url',
   ],
   ['a tool of the server', { ...greedy, tools: [{ type: 'web_search' }] }, 'tools[0].type'],
   ['a conversation that is not stored', { ...greedy, previous_response_id: 'resp_none' }, 'id'],

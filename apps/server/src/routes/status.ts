@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import { modelNotFound } from '../http/api-error.js';
 import type { ModelEntry } from '../models/model-entry.js';
 import type { ModelRegistry } from '../models/model-registry.js';
+import type { GenerativeModel } from '../options.js';
 import type { ServerContext } from '../requests/server-context.js';
 import type { ModelObject, SlotList } from '../schemas/status.js';
 import { answers, plainAnswer } from '../http/answers.js';
@@ -121,8 +122,7 @@ async function modelObjects(registry: ModelRegistry, created: number): Promise<M
   for (const entry of registry.entries()) {
     const { id, kind, model } = entry;
     const known = objects.get(id);
-    const own: ModelObject['capabilities'] =
-      kind !== 'generative' ? [kind] : entry.model.chatTemplate === undefined ? ['completion'] : ['chat', 'completion'];
+    const own: ModelObject['capabilities'] = kind === 'generative' ? generativeCapabilities(entry.model) : [kind];
     objects.set(id, {
       ...known,
       id,
@@ -135,6 +135,12 @@ async function modelObjects(registry: ModelRegistry, created: number): Promise<M
     });
   }
   return [...objects.values()];
+}
+
+function generativeCapabilities({ chatTemplate, imageToken }: GenerativeModel): ModelObject['capabilities'] {
+  const chat = chatTemplate === undefined ? [] : (['chat'] as const);
+  const vision = imageToken === undefined ? [] : (['vision'] as const);
+  return [...chat, 'completion', ...vision];
 }
 
 function slotList({ id: model, slots }: ModelEntry): SlotList {

@@ -12,8 +12,8 @@ export const ModelObject = Type.Object(
         description: 'Maximum number of tokens of a request, including prompt and answer; absent until it is loaded.',
       }),
     ),
-    capabilities: Type.Array(Type.Enum(['chat', 'completion', 'embedding', 'reranking']), {
-      description: 'Empty until the model is loaded.',
+    capabilities: Type.Array(Type.Enum(['chat', 'completion', 'vision', 'embedding', 'reranking']), {
+      description: 'Empty until the model is loaded; vision: prompts may contain images.',
     }),
     aliases: Type.Optional(Type.Array(Type.String(), { description: 'Other names of the model.' })),
     status: Type.Object({ value: Type.Enum(['loaded', 'loading', 'unloaded']) }),

@@ -62,7 +62,9 @@ export function shownModel(entries: readonly ModelEntry[], modifiedAt: string): 
   const capabilities = entries.flatMap((entry): OllamaShowResponse['capabilities'] => {
     if (entry.kind === 'embedding') return ['embedding'];
     if (entry.kind === 'reranking') return [];
-    return entry.model.chatTemplate === undefined ? ['completion'] : ['completion', 'tools'];
+    const { chatTemplate, imageToken } = entry.model;
+    const tools = chatTemplate === undefined ? [] : (['tools'] as const);
+    return ['completion', ...tools, ...(imageToken === undefined ? [] : (['vision'] as const))];
   });
   const template = first?.kind === 'generative' ? (first.model.chatTemplate?.source ?? '') : '';
   return {

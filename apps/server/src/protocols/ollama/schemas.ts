@@ -180,7 +180,7 @@ const Details = Type.Object({
   parameter_size: Type.String({ description: 'Empty: not known.' }),
   quantization_level: Type.String({ description: 'Empty: not known.' }),
 });
-const Capabilities = Type.Array(Type.Enum(['completion', 'tools', 'embedding']));
+const Capabilities = Type.Array(Type.Enum(['completion', 'tools', 'vision', 'embedding']));
 
 const ListedModel = {
   name: Type.String(),

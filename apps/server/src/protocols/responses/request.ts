@@ -3,6 +3,7 @@ import type { ChatMessage, ChatRequest, GenerateOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { badRequest, missingParameter, unsupported } from '../../http/api-error.js';
 import { jsonObjectOf, type ChatCall } from '../../requests/prepared-chat.js';
+import { imageOfUrl } from '../../requests/request-images.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { InputItem, ResponseRequest } from './schemas.js';
 
@@ -73,7 +74,7 @@ function reasoningOf({ content, summary = [] }: InputItem, path: string): string
   const parts = typeof content === 'string' || (content?.length ?? 0) > 0 ? content : summary;
   return parts === undefined || parts === null
     ? ''
-    : textOf(parts, `${path}.content`, ['reasoning_text', 'summary_text']);
+    : textOf(parts, `${path}.content`, { texts: ['reasoning_text', 'summary_text'] });
 }
 
 /** A message of reasoning alone, which a text or a call completes. */
@@ -100,7 +101,21 @@ function isReasoning({ reasoning, content, toolCalls }: ChatMessage): boolean {
 function messageOf({ role, content }: InputItem, path: string): ChatMessage {
   if (role === undefined) throw missingParameter(`${path}.role`);
   if (content === undefined || content === null) throw missingParameter(`${path}.content`);
-  return { role: role === 'developer' ? 'system' : role, content: textOf(content, `${path}.content`) };
+  const at = `${path}.content`;
+  return {
+    role: role === 'developer' ? 'system' : role,
+    content: textOf(content, at, { silent: ['input_image'] }),
+    ...imagesOf(content, at),
+  };
+}
+
+/** The images of a message, which stand before its text. */
+function imagesOf(content: NonNullable<InputItem['content']>, path: string): Pick<ChatMessage, 'images'> {
+  if (typeof content === 'string') return {};
+  const images = content.flatMap(({ type, image_url: url }, index) =>
+    type === 'input_image' ? [imageOfUrl(url ?? '', `${path}[${index}].image_url`)] : [],
+  );
+  return images.length === 0 ? {} : { images };
 }
 
 function callItem(
@@ -132,15 +147,28 @@ function outputOf(
   return { role: 'tool', content: textOf(output, `${path}.output`), toolCallId, name };
 }
 
+/** What parts of a list may be. */
+interface PartTypes {
+  /** Default: those of messages. */
+  readonly texts?: readonly string[];
+  /** Parts that are no text and are read elsewhere. */
+  readonly silent?: readonly string[];
+}
+
 function textOf(
   content: NonNullable<InputItem['content']>,
   path: string,
-  types: readonly string[] = ['input_text', 'output_text'],
+  { texts: types = ['input_text', 'output_text'], silent = [] }: PartTypes = {},
 ): string {
   if (typeof content === 'string') return content;
   const texts = content.map(({ type, text }, index) => {
+    if (silent.includes(type)) return '';
     if (types.includes(type) && text !== undefined) return text;
-    throw badRequest(`${path}[${index}]`, `'${type}' is not supported, only texts`, 'unsupported_value');
+    throw badRequest(
+      `${path}[${index}]`,
+      `'${type}' is not supported, only ${[...types, ...silent].join(', ')}`,
+      'unsupported_value',
+    );
   });
   return texts.join('');
 }

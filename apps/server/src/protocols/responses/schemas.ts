@@ -5,8 +5,18 @@ import { ignoredFields, JsonObject, ModelId, TokenLogprobs } from '../../schemas
 const Nullable = <T extends Parameters<typeof Type.Union>[0][number]>(schema: T) => Type.Union([schema, Type.Null()]);
 
 const ContentPart = Type.Object({
-  type: Type.String({ description: 'input_text or output_text; of reasoning: reasoning_text or summary_text.' }),
+  type: Type.String({
+    description: 'input_text, input_image or output_text; of reasoning: reasoning_text or summary_text.',
+  }),
   text: Type.Optional(Type.String()),
+  image_url: Type.Optional(
+    Nullable(
+      Type.String({
+        description: 'A data: URL with a PNG, JPEG or WebP file in base64. Other URLs are not fetched.',
+      }),
+    ),
+  ),
+  detail: Type.Optional(Nullable(Type.String({ description: 'Has no effect: the model decides.' }))),
 });
 
 const InputItem = Type.Object({
