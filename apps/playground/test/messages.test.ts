@@ -40,3 +40,19 @@ test('calls keep their reasoning, and each has a result', () => {
     { role: 'tool', content: 'Error: the user stopped this call.', toolCallId: 'c2', name: 'add' },
   ]);
 });
+
+test('images stay with their message, and messages that become one have the images of both', () => {
+  const image = (name: string) => ({ name, sizeBytes: 1, image: `data:image/png;base64,${name}` });
+  const first = said('user', 'First?', { attachments: [image('a'), { name: 'b.txt', sizeBytes: 1, text: 'b' }] });
+  const content = 'b.txt:\n```\nb\n```\n\nFirst?';
+  expect(promptOf('', [first, said('assistant', 'Yes')])[0]).toEqual({
+    ...{ role: 'user', content },
+    images: ['data:image/png;base64,a'],
+  });
+  expect(promptOf('', [first, said('user', 'Second?', { attachments: [image('c')] })])).toEqual([
+    {
+      ...{ role: 'user', content: `${content}\n\nSecond?` },
+      images: ['data:image/png;base64,a', 'data:image/png;base64,c'],
+    },
+  ]);
+});

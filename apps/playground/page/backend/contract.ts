@@ -6,6 +6,8 @@ export interface ModelChoice {
   readonly contextSize: number | undefined;
   /** Whether the model has a chat template; true until the model is loaded. */
   readonly canChat: boolean;
+  /** Whether prompts may contain images; undefined until the model is loaded. */
+  readonly takesImages: boolean | undefined;
   /** What the user should know, such as why it runs on one thread. */
   readonly notices: readonly string[];
 }
@@ -26,7 +28,13 @@ export interface Tool {
 }
 
 export type PromptMessage =
-  | { readonly role: 'system' | 'user'; readonly content: string }
+  | { readonly role: 'system'; readonly content: string }
+  | {
+      readonly role: 'user';
+      readonly content: string;
+      /** `data:` URLs of images, which stand before the text. */
+      readonly images?: readonly string[];
+    }
   | {
       readonly role: 'assistant';
       readonly content: string;

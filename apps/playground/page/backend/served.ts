@@ -76,7 +76,8 @@ export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBac
       const { data } = (await (await request('v1/models', {})).json()) as ModelList;
       return data.map(({ id, context_length: contextSize, capabilities }) => {
         const canChat = capabilities.length === 0 || capabilities.includes('chat');
-        return { id, contextSize, canChat, notices: [] };
+        const takesImages = capabilities.length === 0 ? undefined : capabilities.includes('vision');
+        return { id, contextSize, canChat, takesImages, notices: [] };
       });
     },
     async *chat(call, signal) {
@@ -128,11 +129,18 @@ function wireTool(tool: Tool): object {
   return { type: 'function', function: tool };
 }
 
+function userMessage({ role, content, images }: Extract<PromptMessage, { role: 'user' }>): object {
+  if (images === undefined) return { role, content };
+  const parts = images.map((url) => ({ type: 'image_url', image_url: { url } }));
+  return { role, content: [...parts, { type: 'text', text: content }] };
+}
+
 function wireMessage(message: PromptMessage): object {
   switch (message.role) {
     case 'system':
-    case 'user':
       return message;
+    case 'user':
+      return userMessage(message);
     case 'assistant': {
       const { role, content, reasoning, toolCalls } = message;
       const calls = toolCalls?.map(({ id, ...named }) => ({ id, type: 'function', function: named }));

@@ -3,8 +3,10 @@ import { batch, signal, type Signal } from '@preact/signals';
 import type { OfferedTools } from '@winnow/mcp';
 import { ChatError, errorText, type ChatBackend, type ChatCall, type ModelChoice } from '../backend/contract.js';
 import { AnswerBuilder } from './answer.js';
-import { promptText, readAttachment } from './attachments.js';
+import { promptText, readText } from './attachments.js';
 import type { History } from './database.js';
+import { drawSmaller } from './draw-smaller.js';
+import { checkImageBytes, readImage } from './images.js';
 import { promptOf } from './prompt.js';
 import {
   titleOf,
@@ -127,11 +129,18 @@ export class Chat {
 
   /**
    * @param others attachments of the same message
-   * @throws {Error} for a file that is no text, or that does not fit the context of the model with the others
+   * @throws {Error} for a file that the model cannot read, or that does not fit its context or the conversation with the others
    */
   async attach(file: File, others: readonly Attachment[]): Promise<Attachment> {
-    const attachment = await readAttachment(file);
-    const { id, contextSize = Infinity } = this.model() ?? {};
+    const { id, contextSize = Infinity, takesImages } = this.model() ?? {};
+    if (file.type.startsWith('image/')) {
+      if (takesImages === false) throw new Error(`${file.name}: ${id} takes no images, only text`);
+      const image = await readImage(file, drawSmaller);
+      const earlier = this.messages.value.flatMap(({ value: { attachments = [] } }) => attachments);
+      checkImageBytes(file.name, [...earlier, ...others, image]);
+      return image;
+    }
+    const attachment = await readText(file);
     if (id === undefined || contextSize === Infinity) return attachment;
     const numTokens = await this.#options.backend.countTokens(id, promptText('', [...others, attachment]));
     if (numTokens < contextSize) return attachment;
@@ -140,11 +149,13 @@ export class Chat {
     throw new Error(`${file.name}: ${what} ${has} tokens, and the context of the model holds ${holds}`);
   }
 
-  /** Replaces a message of the user; what followed it is removed, and the model answers again. */
-  async edit(position: number, text: string): Promise<void> {
+  /**
+   * Replaces a message of the user; what followed it is removed, and the model answers again.
+   * @param attachments those that it keeps
+   */
+  async edit(position: number, text: string, attachments: readonly Attachment[]): Promise<void> {
     const conversation = this.current.value;
     if (conversation === undefined || text.trim() === '') return;
-    const attachments = this.messages.value[position]?.value.attachments;
     await this.#truncate(conversation, position);
     await this.#append(conversation, userMessage(text, attachments));
     this.#answer(await this.#touch(text));

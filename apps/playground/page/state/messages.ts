@@ -5,11 +5,20 @@ import type { AnswerToken, ChatUsage, ToolCall } from '../backend/contract.js';
 export type MessageState = 'done' | 'streaming' | 'stopped' | 'cut' | 'failed';
 
 /** A file that is part of a message as text. */
-export interface Attachment {
+export interface TextAttachment {
   readonly name: string;
   readonly sizeBytes: number;
   readonly text: string;
 }
+
+export interface ImageAttachment {
+  readonly name: string;
+  readonly sizeBytes: number;
+  /** A `data:` URL. */
+  readonly image: string;
+}
+
+export type Attachment = TextAttachment | ImageAttachment;
 
 /** A call of an answer, and its result when it has been made. */
 export interface MadeCall extends ToolCall {

@@ -14,12 +14,26 @@ export function promptOf(systemPrompt: string, messages: readonly Message[]): re
       prompt.push(...answerPrompt(message));
       continue;
     }
-    const content = promptText(message.content, message.attachments);
     const last = prompt.at(-1);
-    if (last?.role === 'user') prompt[prompt.length - 1] = { role: 'user', content: `${last.content}\n\n${content}` };
-    else prompt.push({ role: 'user', content });
+    const said = userPrompt(message);
+    if (last?.role === 'user') prompt[prompt.length - 1] = joined(last, said);
+    else prompt.push(said);
   }
   return prompt;
+}
+
+type UserPrompt = Extract<PromptMessage, { role: 'user' }>;
+
+function userPrompt({ content, attachments = [] }: Message): UserPrompt {
+  const images = attachments.flatMap((attachment) => ('image' in attachment ? [attachment.image] : []));
+  const text = promptText(content, attachments);
+  return { role: 'user', content: text, ...(images.length === 0 ? {} : { images }) };
+}
+
+function joined(first: UserPrompt, second: UserPrompt): UserPrompt {
+  const images = [...(first.images ?? []), ...(second.images ?? [])];
+  const content = `${first.content}\n\n${second.content}`;
+  return { role: 'user', content, ...(images.length === 0 ? {} : { images }) };
 }
 
 /** An answer, and the results of its calls: templates expect one for each. */

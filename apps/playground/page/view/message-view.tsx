@@ -3,7 +3,7 @@ import { useSignal, type Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { memo } from 'preact/compat';
 import type { Chat } from '../state/chat.js';
-import type { Message } from '../state/messages.js';
+import type { Attachment, Message } from '../state/messages.js';
 import type { SettingsStore } from '../state/settings.js';
 import { Answer } from './answer-view.js';
 import { AttachmentList } from './attachments.js';
@@ -25,9 +25,14 @@ function DrawnMessage({ message, position, isLast, chat, settings }: MessageView
   const isUser = role === 'user';
   return (
     <article class={`message ${role}`} aria-label={isUser ? 'Your message' : `Answer of ${model ?? 'the model'}`}>
-      <AttachmentList attachments={attachments} />
+      {!isEditing.value && <AttachmentList attachments={attachments} />}
       {isUser && isEditing.value && (
-        <Editor text={content} onDone={() => (isEditing.value = false)} onSave={(text) => chat.edit(position, text)} />
+        <Editor
+          text={content}
+          attachments={attachments}
+          onDone={() => (isEditing.value = false)}
+          onSave={(text, kept) => chat.edit(position, text, kept)}
+        />
       )}
       {isUser && !isEditing.value && <p class="said">{content}</p>}
       {!isUser && <Answer message={message.value} showsTokens={settings.settings.value.showsTokens} />}
@@ -71,19 +76,25 @@ function Actions({ content, onEdit, onRegenerate }: ActionsProps): JSX.Element {
 
 interface EditorProps {
   readonly text: string;
+  readonly attachments: readonly Attachment[];
   readonly onDone: () => void;
-  readonly onSave: (text: string) => Promise<void>;
+  readonly onSave: (text: string, attachments: readonly Attachment[]) => Promise<void>;
 }
 
-function Editor({ text, onDone, onSave }: EditorProps): JSX.Element {
+function Editor({ text, attachments, onDone, onSave }: EditorProps): JSX.Element {
   const edited = useSignal(text);
+  const kept = useSignal(attachments);
+  const remove = (index: number): void => {
+    kept.value = kept.value.filter((_, other) => other !== index);
+  };
   const onSubmit = (event: Event): void => {
     event.preventDefault();
     onDone();
-    void onSave(edited.value);
+    void onSave(edited.value, kept.value);
   };
   return (
     <form onSubmit={onSubmit}>
+      <AttachmentList attachments={kept.value} onRemove={remove} />
       <textarea
         aria-label="Edited message"
         rows={3}

@@ -27,6 +27,7 @@ import {
   type PromptMessage,
   type Tool,
 } from '../backend/contract.js';
+import { bytesOfDataUrl } from '../backend/data-url.js';
 import { cachedModels, openCached, removeCached } from './model-cache.js';
 import type { FromWorker, ToWorker, WorkerCall } from './protocol.js';
 
@@ -86,8 +87,8 @@ function idOf(source: ModelSource, { attention }: LoadSettings, { name }: Model)
   return attention === undefined ? id : `${id} (${attention})`;
 }
 
-function choiceOf(id: string, { contextSize, chatTemplate, notices }: Model): ModelChoice {
-  return { id, contextSize, canChat: chatTemplate !== undefined, notices };
+function choiceOf(id: string, { contextSize, chatTemplate, imageToken, notices }: Model): ModelChoice {
+  return { id, contextSize, canChat: chatTemplate !== undefined, takesImages: imageToken !== undefined, notices };
 }
 
 async function disposeAll(): Promise<void> {
@@ -156,6 +157,9 @@ function sendEnd(calls: readonly ToolCallPart[], isCut: boolean, sendEvent: Call
 }
 
 function messageOf(message: PromptMessage): ChatMessage {
+  if (message.role === 'user' && message.images !== undefined) {
+    return { ...message, images: message.images.map(bytesOfDataUrl) };
+  }
   if (message.role !== 'assistant' || message.toolCalls === undefined) return message as ChatMessage;
   const toolCalls = message.toolCalls.map((call) => ({
     ...call,

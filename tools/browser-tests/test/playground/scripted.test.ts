@@ -146,7 +146,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('failures'), () => {
 });
 
 describe.skipIf(missingChromium !== undefined)(suiteName('attachments'), () => {
-  test('text files are part of the message; images, other bytes and too long texts are refused with a reason', async () => {
+  test('text files are part of the message; broken images, other bytes and too long texts are refused with a reason', async () => {
     const bodies: unknown[] = [];
     await open(async (request, response) => {
       bodies.push(await bodyOf(request));
@@ -164,7 +164,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('attachments'), () => {
       file('long.txt', 'text/plain', 'a'.repeat(4_000_001)),
     ] as never);
     for (const reason of [
-      'cat.png: the model does not take images',
+      'cat.png: format: expected a PNG, JPEG or WebP file',
       'data.bin: expected text in UTF-8',
       'long.txt: expected a text of at most 4 MB',
     ]) {

@@ -49,7 +49,7 @@ async function lastAnswer(): Promise<string> {
   return (await opened.page.locator('.markdown').last().textContent()) ?? '';
 }
 
-/** Files that exceed the context, alone or together, are refused. */
+/** Files that exceed the context, alone or together, are refused, and so are images, which the model does not take. */
 async function expectLimitedAttachments(): Promise<void> {
   const { page } = opened;
   const long = { name: 'long.txt', mimeType: 'text/plain', buffer: Buffer.from('The sea was calm. '.repeat(2000)) };
@@ -68,6 +68,9 @@ async function expectLimitedAttachments(): Promise<void> {
   ]);
   await page.getByText(/b\.txt: the attachments have together [\d,]+ tokens, and the context/).waitFor();
   await page.getByText(/^a\.txt, /).waitFor();
+  const picture = { name: 'cat.png', mimeType: 'image/png', buffer: Buffer.from('') };
+  await page.getByLabel('Attach text files').setInputFiles(picture);
+  await page.getByText('cat.png: winnow-tiny takes no images, only text').waitFor();
 }
 
 describe.skipIf(missingChromium !== undefined)(suiteName('the page beside a server'), () => {
