@@ -183,8 +183,13 @@ test('testStandardTextContentBlocks', async () => {
   expectAnswer(await create().invoke([new HumanMessage({ content })]));
 });
 
-// Capabilities that a text model lacks: image, audio and file content.
-test.each(['image', 'image_url', 'audio', 'file'])('content of type %s is rejected, not dropped', async (type) => {
-  const call = create().invoke([new HumanMessage({ content: [{ type, data: '' }] })]);
-  await expect(call).rejects.toThrow(`messages[0].content[0]: expected text, got ${type}`);
+// Capabilities that a text model lacks: image, audio and file content. What models with images take is in images.test.ts.
+test.each([
+  ['image', 'messages: expected no images, since this model takes none'],
+  ['image_url', 'messages: expected no images, since this model takes none'],
+  ['audio', 'messages[0].content[0]: expected text or an image, got audio'],
+  ['file', 'messages[0].content[0]: expected text or an image, got file'],
+])('content of type %s is rejected, not dropped', async (type, message) => {
+  const call = create().invoke([new HumanMessage({ content: [{ type, data: 'AAAA' }] })]);
+  await expect(call).rejects.toThrow(message);
 });
