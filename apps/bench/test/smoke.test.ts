@@ -117,6 +117,7 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   ],
   decode: [
     ['winnow-tiny f16, 2 threads @16', 'memory read, 2 threads'],
+    ['winnow-tiny f16, 2 threads @16', 'visited keys counted'],
     ['winnow-tiny f16, 2 threads @64: beyond @16', 'the total time per token @64'],
   ],
   load: [['winnow-tiny f16, 2 threads', 'reading the file into new memory']],
@@ -148,7 +149,8 @@ test.each(measured.map(({ name }) => name))('quick runs: %s: JSON lines with fin
   const threads = threadsOf[name] ?? [1, 2];
   vi.stubEnv('NODE_OPTIONS', sourceArguments.join(' ')); // for suites that start processes
   onTestFinished(() => void vi.unstubAllEnvs());
-  const running = isShared ? runPlots() : bench(suiteName, ...quick, '--json', '--threads', threads.join());
+  const asked = ['--json', '--threads', threads.join(), ...(name === 'decode' ? ['--visited-keys'] : [])];
+  const running = isShared ? runPlots() : bench(suiteName, ...quick, ...asked);
   const { code, out, progress } = await running;
   expect(code, progress).toBe(0);
   const [environment, ...figures] = out

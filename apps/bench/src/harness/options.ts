@@ -17,6 +17,8 @@ export interface BenchOptions {
   readonly native: boolean;
   /** Whether whole models with native kernels are measured beside the kernels of WebAssembly. */
   readonly wasm: boolean;
+  /** Measure Winnow also while it counts the keys that attention visits. */
+  readonly visitedKeys: boolean;
   readonly quick: boolean;
   readonly json: boolean;
   readonly force: boolean;
@@ -59,6 +61,7 @@ const flags = {
   threads: { type: 'string' },
   native: { type: 'boolean' },
   wasm: { type: 'boolean' },
+  'visited-keys': { type: 'boolean' },
   quick: { type: 'boolean' },
   json: { type: 'boolean' },
   force: { type: 'boolean' },
@@ -90,6 +93,7 @@ export const optionsHelp = `options
                              sparse-attention and ffn, else instead of them;
                              WINNOW_NATIVE=avx2 selects a level
   --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly
+  --visited-keys             prefill, decode: also measure Winnow while it counts visited keys, as for the live view
   --rounds <n>               measured runs of each contender
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, load
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
@@ -135,6 +139,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       threads: list('threads', values.threads, count)?.toSorted((a, b) => a - b) ?? allThreads,
       native: values.native ?? false,
       wasm: values.wasm ?? false,
+      visitedKeys: values['visited-keys'] ?? false,
       quick,
       json: values.json ?? false,
       force: values.force ?? false,

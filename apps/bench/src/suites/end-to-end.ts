@@ -20,7 +20,7 @@ export interface LoadedContenders {
   /** The first of them. */
   readonly session: Session;
   readonly peer: Peer | undefined;
-  /** All to measure: the peer, the program of `--peer-binary`, Winnow with other policies, and with `--wasm` the kernels of WebAssembly. */
+  /** All to measure: the peer, the program of `--peer-binary`, and Winnow with other policies, `--wasm` and `--visited-keys`. */
   readonly others: readonly SpeedPeer[];
   readonly threads: number;
   /** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
@@ -73,13 +73,11 @@ export async function loadContenders(
       }
     });
     const peer = await openPeers(context, { modelPath: String(location), contextSizes, threads }, others);
-    for (const other of otherPolicies) {
-      others.push(new OtherWinnow(other, await loadOwn(context, location, contextSizes, { attention: other })));
-    }
-    if (options.wasm) {
-      const own = await loadOwn(context, location, contextSizes, { attention, isNative: false });
-      others.push(new OtherWinnow('wasm kernels', own));
-    }
+    const addWinnow = async (label: string, choice: OwnChoice): Promise<void> =>
+      void others.push(new OtherWinnow(label, await loadOwn(context, location, contextSizes, choice)));
+    for (const other of otherPolicies) await addWinnow(other, { attention: other });
+    if (options.wasm) await addWinnow('wasm kernels', { attention, isNative: false });
+    if (options.visitedKeys) await addWinnow('visited keys counted', { attention, visitedKeys: true });
     return {
       name: [`${name} ${dtype}`, ...(attention === undefined ? [] : [attention]), threadsText(threads)].join(', '),
       model,
@@ -111,13 +109,15 @@ interface OwnChoice {
   readonly attention: string | undefined;
   /** Default: as `--native` says. */
   readonly isNative?: boolean;
+  /** As the live view of the page counts them. Default: false. */
+  readonly visitedKeys?: boolean;
 }
 
 async function loadOwn(
   { options, createBackend }: SuiteContext,
   location: ModelLocation,
   contextSizes: readonly number[],
-  { attention, isNative }: OwnChoice,
+  { attention, isNative, visitedKeys = false }: OwnChoice,
 ): Promise<OwnModel> {
   const backend = await createBackend(options.threads.at(-1) ?? 1, 'default', isNative);
   try {
@@ -125,7 +125,11 @@ async function loadOwn(
     // the sessions share one cache; the last block of each may be partly empty
     const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
     const maxSessions = contextSizes.length;
-    const chosen = { kvCache: { dtype: kvDType }, ...(attention === undefined ? {} : { attention }) };
+    const chosen = {
+      kvCache: { dtype: kvDType },
+      trace: { visitedKeys },
+      ...(attention === undefined ? {} : { attention }),
+    };
     const model = await loadModel(location, { backend, context: contextSize, batchSize, maxSessions, ...chosen });
     const close = async (): Promise<void> => {
       await model.dispose();
@@ -138,7 +142,7 @@ async function loadOwn(
   }
 }
 
-/** Winnow with another policy or other kernels, in this process, compared with Winnow. */
+/** Winnow loaded otherwise, in this process, compared with Winnow. */
 class OtherWinnow implements SpeedPeer {
   readonly name: string;
   readonly cpuMs = 0; // part of this process
