@@ -1,4 +1,6 @@
 /** `--speculative` of `winnow run` on the demo model. */
+import { fileURLToPath } from 'node:url';
+import { demoModelUrl } from '@winnow/demo-model';
 import * as engine from '@winnow/engine';
 import { fastClock } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
@@ -17,7 +19,8 @@ test('every kind of drafts gives the text of plain decoding, and the summary cou
     runCli(timed, ['run', '-t', '1', '-p', verse.repeat(4), '-n', '30', '--temperature', '0', '--summary', ...flags]);
   const plain = await run();
   expect(plain.stderr).not.toContain('drafted');
-  for (const kind of ['lookup', 'auto', 'self=streaming:window=64,sinks=4']) {
+  const draftModel = fileURLToPath(new URL('.', demoModelUrl));
+  for (const kind of ['lookup', 'auto', 'self=streaming:window=64,sinks=4', `draft=${draftModel}`]) {
     const { code, stdout, stderr } = await run('--speculative', kind);
     expect([code, stdout]).toEqual([0, plain.stdout]);
     const [, accepted, drafted] = /, (\d+) of (\d+) drafted tokens accepted\)/.exec(stderr) ?? [];

@@ -2,8 +2,8 @@
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Waits until the lock is free or its process has ended; returns what frees it. */
-export async function lock(path) {
+/** Waits until the lock is free or its process has ended; returns what frees it. @param wait between two looks at it */
+export async function lock(path, wait = () => delay(100)) {
   for (;;) {
     try {
       writeFileSync(path, String(process.pid), { flag: 'wx' });
@@ -12,7 +12,7 @@ export async function lock(path) {
       if (error.code !== 'EEXIST') throw error;
     }
     if (hasEnded(holderOf(path))) removeEnded(path);
-    else await delay(100);
+    else await wait();
   }
 }
 

@@ -11,7 +11,9 @@ import { nativeLevels, type NativeAddon } from '../src/index.js';
 
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
 const path = findAddon();
-const lockModule = (await import(join(folder, 'scripts', 'lock.mjs'))) as { lock(path: string): Promise<() => void> };
+const lockModule = (await import(join(folder, 'scripts', 'lock.mjs'))) as {
+  lock(path: string, wait?: () => Promise<void>): Promise<() => void>;
+};
 
 describe.skipIf(path === undefined)('the addon of this machine', () => {
   const load = (): NativeAddon => createRequire(import.meta.url)(path as string) as NativeAddon;
@@ -58,12 +60,11 @@ describe('the lock of a build', () => {
   it('is held by one build at a time', async () => {
     const order: string[] = [];
     const unlock = await lockModule.lock(file);
-    const second = lockModule.lock(file).then((free) => (order.push('second'), free()));
-    await new Promise((resolve) => setTimeout(resolve, 250));
-    order.push('first');
-    unlock();
-    await second;
-    expect(order).toEqual(['first', 'second']);
+    const wait = async (): Promise<void> => {
+      if (order.push('waits') === 2) unlock();
+    };
+    (await lockModule.lock(file, wait))();
+    expect(order).toEqual(['waits', 'waits']);
     expect(existsSync(file)).toBe(false);
   });
 

@@ -19,7 +19,7 @@ const policies: readonly (readonly [attention: string, op: string])[] = [
   ['decode=page-topk:epsilon=0.05,page=2,window=16', 'page-topk-attention'],
   ['decode=sparq:rank=16,topk=64,mean=true', 'sparq-attention'],
   ['prefill=subquadratic:window=32', 'subquadratic-attention'],
-  ['prefill=h2o:chunk=32,local=8,heavy=8', 'h2o-attention'],
+  ['prefill=h2o:chunk=32,local=8,heavy=8,delta=16', 'h2o-attention'],
 ];
 const caches = ['f16', 'q8_0', 'q4_0', 'f32'] as const;
 const cases = policies.flatMap(([attention, op], index) =>
