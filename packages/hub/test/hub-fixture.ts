@@ -40,7 +40,7 @@ export let cacheDir: string;
 export let repoPath: string;
 /* oxlint-enable import/no-mutable-exports */
 export const get = (more: Partial<DownloadRepoOptions> = {}): ReturnType<typeof downloadRepo> =>
-  downloadRepo({ repo: 'org/model', endpoint: hub.endpoint, cacheDir, offline: false, ...more });
+  downloadRepo({ repo: 'org/model', endpoint: hub.endpoint, fetch: hub.fetch, cacheDir, offline: false, ...more });
 export const failure = async (more: Partial<DownloadRepoOptions> = {}): Promise<HubError> => {
   const error = await get(more).then(
     () => undefined,

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { responseIdHeader, watchedFetch } from './watched-fetch.js';
 
 export interface FakeRepo {
   /** Content by commit, then by path. */
@@ -19,6 +20,12 @@ export interface LoggedRequest {
   authorization: string | undefined;
 }
 
+/** A response that ends when its reader has got these bytes. */
+interface Unread {
+  numBytes: number;
+  readonly end: () => void;
+}
+
 export const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 export const gitSha1 = (bytes: Uint8Array): string =>
   createHash('sha1').update(`blob ${bytes.length}\0`).update(bytes).digest('hex');
@@ -28,17 +35,21 @@ const isLarge = (path: string): boolean => /\.(safetensors|gguf|bin)$/.test(path
 /** As the hub does, so that pages of other origins can read it; storage hosts hide the range of a part. */
 function allowPages(response: ServerResponse): void {
   response.setHeader('access-control-allow-origin', '*');
-  response.setHeader('access-control-expose-headers', 'ETag, Link, X-Error-Code, X-Linked-Etag, X-Linked-Size');
+  const exposed = ['ETag', 'Link', 'X-Error-Code', 'X-Linked-Etag', 'X-Linked-Size', responseIdHeader];
+  response.setHeader('access-control-expose-headers', exposed.join(', '));
 }
 
 export class FakeHub {
   repos: Record<string, FakeRepo> = {};
   requests: LoggedRequest[] = [];
   pageSize = 1000;
-  /** By path: the number of bytes after which each of the next responses is cut off. */
+  /**
+   * By path: the number of bytes after which each of the next responses is cut off, when the reader has got them: it uses
+   * `fetch`, or asks for `/read?id=…&bytes=…` as `watchedFetch` tells it.
+   */
   cuts: Record<string, number[]> = {};
-  /** Time between these bytes and the end of the connection: a stream that fails drops what nobody has read yet. */
-  cutMs = 20;
+  /** For downloads in this process. */
+  readonly fetch: typeof fetch = watchedFetch((id, numBytes) => this.noteRead(id, numBytes));
   /** By path: bytes sent instead of the content. */
   wrong: Record<string, Uint8Array> = {};
   ignoresRange = false;
@@ -48,6 +59,9 @@ export class FakeHub {
   beforeContent: (path: string) => Promise<void> = async () => {};
   /** Handles the request instead of the default when it returns true. */
   intercept: (request: IncomingMessage, response: ServerResponse) => boolean = () => false;
+  readonly #unread = new Map<string, Unread>();
+  #numResponses = 0;
+  #waitsForReaders = true;
   readonly #hub: Server;
   readonly #storage: Server; // another origin, like the hub's CDN
 
@@ -81,8 +95,31 @@ export class FakeHub {
     }
   }
 
+  /** A reader has got these bytes of a response that is cut off after some. */
+  noteRead(responseId: string, numBytes: number): void {
+    const unread = this.#unread.get(responseId);
+    if (unread === undefined) return;
+    unread.numBytes -= numBytes;
+    if (unread.numBytes <= 0) unread.end();
+  }
+
+  /** For readers that do not report: responses that are cut off end now, and later ones at once. */
+  endCuts(): void {
+    this.#waitsForReaders = false;
+    for (const { end } of this.#unread.values()) end();
+  }
+
   numRequests(kind: LoggedRequest['kind'], path?: string): number {
     return this.requests.filter((entry) => entry.kind === kind && (path === undefined || entry.path === path)).length;
+  }
+
+  /** Of a page that reads, see `watchedFetch`. */
+  #isReport({ url = '/' }: IncomingMessage, response: ServerResponse): boolean {
+    const { pathname, searchParams } = new URL(url, this.endpoint);
+    if (pathname !== '/read') return false;
+    this.noteRead(searchParams.get('id') ?? '', Number(searchParams.get('bytes')));
+    response.end();
+    return true;
   }
 
   #log(kind: LoggedRequest['kind'], path: string, { headers }: IncomingMessage): void {
@@ -90,7 +127,7 @@ export class FakeHub {
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    if (this.intercept(request, response)) return;
+    if (this.intercept(request, response) || this.#isReport(request, response)) return;
     const url = new URL(request.url ?? '/', this.endpoint);
     const fail = (status: number, errorCode?: string): void => {
       response.writeHead(status, {
@@ -195,6 +232,7 @@ export class FakeHub {
   }
 
   async #send(request: IncomingMessage, response: ServerResponse, path: string, original: Uint8Array): Promise<void> {
+    response.setHeader(responseIdHeader, ++this.#numResponses);
     const content = this.wrong[path] ?? original;
     const range = this.ignoresRange ? null : /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
     let body = content;
@@ -217,6 +255,10 @@ export class FakeHub {
       response.end(body);
       return;
     }
-    response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), this.cutMs));
+    const id = String(response.getHeader(responseIdHeader));
+    this.#unread.set(id, { numBytes: cut, end: () => response.destroy() });
+    response.write(body.subarray(0, cut), () => {
+      if (!this.#waitsForReaders) response.destroy();
+    });
   }
 }

@@ -41,7 +41,6 @@ afterAll(async () => {
 
 beforeEach(async () => {
   hub = await FakeHub.start();
-  hub.cutMs = 300;
   hub.repos['org/model'] = { commits: { [commitA]: files }, refs: { main: commitA } };
 });
 

@@ -1,5 +1,6 @@
 /** In a worker of the page, which alone can write: downloads from a hub into the origin private file system. */
 import { downloadedBytes, downloadRepo, HubError, type DownloadedBytes, type OpfsFolder } from '@winnow/hub/browser';
+import { watchedFetch } from '@winnow/test-utils/watched-fetch';
 
 export interface Settings {
   readonly endpoint: string;
@@ -47,6 +48,7 @@ const work = {
     try {
       const { commit, files } = await downloadRepo({
         ...{ ...options, repo: 'org/model', folder: await folder(), signal: controller.signal },
+        fetch: watchedFetch((id, bytes) => void fetch(`${options.endpoint}/read?id=${id}&bytes=${bytes}`)),
         onProgress: ({ allLoadedBytes }) => {
           if (allLoadedBytes >= abortAt) controller.abort();
         },
