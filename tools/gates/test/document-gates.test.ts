@@ -138,6 +138,16 @@ it('documents: catches a package that the README does not name', () => {
   expect(check(folder)).toContain('README.md has no link to packages/other/README.md');
 });
 
+it('documents: catches a root README and a decision that are too long', () => {
+  const folder = create();
+  addFiles(folder, {
+    'README.md': `${readme}${'\nmore\n'.repeat(80)}`,
+    'docs/decisions/0001-long.md': 'word | '.repeat(551),
+  });
+  expect(check(folder)).toMatch(/README\.md: \d+ lines of the root README, the limit is 150/);
+  expect(check(folder)).toContain('docs/decisions/0001-long.md: 551 words of the longest decision, the limit is 550');
+});
+
 it('documents: catches a first example of more than five lines', () => {
   const folder = create();
   const example = (numLines: number): string => `\n\`\`\`ts\n${'f();\n'.repeat(numLines)}\n\`\`\`\n`;

@@ -293,10 +293,13 @@ describe('text', () => {
     expect(checkText(folder).join('\n')).toContain('packages/low/README.md:2');
   });
 
-  it('catches them in C++', () => {
-    const folder = planted({ 'packages/low/source/f.cpp': `// see ${slash}work${slash}main\n` });
-    expect(checkText(folder).join('\n')).toContain('packages/low/source/f.cpp:1');
-  });
+  it.each(['packages/low/source/f.cpp', 'packages/low/page/f.tsx', 'docs/train.py', 'deploy/proxy.cfg'])(
+    'catches them in %s',
+    (path) => {
+      const folder = planted({ [path]: `// see ${slash}work${slash}main\n` });
+      expect(checkText(folder).join('\n')).toContain(`${path}:1`);
+    },
+  );
 
   it('leaves relative folders and ordinary words alone', () => {
     const folder = planted({

@@ -1,6 +1,7 @@
 /** Generated documents: `llms.txt` and the picture of the layers. Both are written by `pnpm check --update`. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { documentSizes } from '../workspace/document-sizes.ts';
 import { listFiles, readJson, type Workspace, type WorkspacePackage } from '../workspace/workspace.ts';
 import { extractExamples } from './examples.ts';
 import { drawLayers, type LayerList } from './layers-picture.ts';
@@ -9,7 +10,7 @@ import { parseDocument, readDocument } from './markdown.ts';
 /** The maximum length that the root README promises for a first program, including imports. */
 const maxFirstLines = 5;
 
-/** @returns what is out of date, packages that the root README does not name, and examples in it that are too long */
+/** @returns what is out of date or too long, and packages that the root README does not name */
 export function checkDocuments(workspace: Workspace): string[] {
   const problems: string[] = [];
   for (const [path, text] of Object.entries(generatedDocuments(workspace))) {
@@ -17,6 +18,9 @@ export function checkDocuments(workspace: Workspace): string[] {
     if (!existsSync(file)) problems.push(`${path} is missing; "pnpm check --update" writes it`);
     else if (readFileSync(file, 'utf8') !== text)
       problems.push(`${path} is out of date; "pnpm check --update" writes it`);
+  }
+  for (const { name, value, limit, place } of documentSizes(workspace.root)) {
+    if (value > limit) problems.push(`${place}: ${value} ${name}, the limit is ${limit}`);
   }
   const readmeText = readFileSync(join(workspace.root, 'README.md'), 'utf8');
   for (const { line, code } of extractExamples(readmeText)) {

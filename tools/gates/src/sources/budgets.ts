@@ -1,20 +1,13 @@
 /** Budgets of lines as a table: how near files, functions, kernels and READMEs are to their limits. Other gates enforce them. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Budget } from '../workspace/budget.ts';
+import { documentSizes } from '../workspace/document-sizes.ts';
 import { parseFile, walk } from '../workspace/imports.ts';
 import { isCpp, isFixture, isScript, listFiles, readJson } from '../workspace/workspace.ts';
 import { longestCppFunction } from './cpp-functions.ts';
 import { countLines, kernelBudgets } from './kernels.ts';
 import { isGenerated, maxFileLines, maxReadmeLines } from './structure.ts';
-
-/** A row of the table. */
-export interface Budget {
-  readonly name: string;
-  readonly value: number;
-  readonly limit: number;
-  /** Where the value was found. */
-  readonly place: string;
-}
 
 interface LintSettings {
   readonly rules: Readonly<Record<string, unknown>>;
@@ -96,11 +89,12 @@ export function lineBudgets(root: string, locations: readonly string[]): Budget[
     { name: 'lines of the longest function', value: longest.lines, limit, place: longest.place },
     { name: 'files exempt from this limit', value: numExempt, limit: 0, place: '.oxlintrc.json' },
     {
-      name: 'lines of the longest README',
+      name: 'lines of a package README',
       value: longestReadme.lines,
       limit: maxReadmeLines,
       place: longestReadme.place,
     },
+    ...(locations.length === 0 ? documentSizes(root) : []),
     ...kernelBudgets
       .filter(({ folder }) => isHere(`${folder}/`))
       .map((budget) => ({

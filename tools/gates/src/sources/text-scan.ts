@@ -12,14 +12,16 @@ const forbidden: readonly { readonly what: string; readonly pattern: RegExp }[] 
   { what: 'registry host', pattern: /\b(registry|npm\.pkg)\.[a-z0-9-]+\.(org|com|net|dev|io)\b/ },
 ];
 
-const textFile =
-  /\.(ts|mts|mjs|js|json|jsonc|md|ya?ml|sh|txt|html|css|wgsl|c|cc|cpp|h|toml)$|(^|\/)(run|LICENSE|\.[a-z]+rc|\.gitignore)$/;
+const textExtensions =
+  /\.([cm]?[jt]s|[jt]sx|jsonc?|webmanifest|md|ya?ml|sh|py|txt|out|csv|html|css|svg|wgsl|jinja|cfg|c|cc|cpp|h|toml)$/;
+const textNames = /(^|\/)(run|LICENSE|Dockerfile|\.[a-z]+rc|\.gitignore)$/;
 const maxScannedBytes = 4_000_000;
 
 /** Scans the files below `root`, without fixtures, which are data, and API snapshots, whose declarations the sources contain. */
 export function checkText(root: string): string[] {
   const problems: string[] = [];
-  const accept = (path: string): boolean => textFile.test(path) && !isFixture(path) && !path.endsWith('/api.txt');
+  const isText = (path: string): boolean => textExtensions.test(path) || textNames.test(path);
+  const accept = (path: string): boolean => isText(path) && !isFixture(path) && !path.endsWith('/api.txt');
   for (const file of listFiles(root, accept)) {
     const path = join(root, file);
     if (statSync(path).size > maxScannedBytes) continue;
