@@ -230,7 +230,7 @@ export class GenerationRun {
     const tokens = this.#prompt;
     const numPrompt = tokens.length - this.#numResumed;
     const fits = tokens.length < contextSize;
-    const maxChunk = fits ? scheduler.maxChunk : Math.min(scheduler.maxChunk, chunkLimit(contextSize));
+    const maxChunk = fits ? scheduler.chunks.maxTokens : Math.min(scheduler.chunks.maxTokens, chunkLimit(contextSize));
     let begin = this.#sequence.tokens.length; // also those of a preempted sequence
     onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
     while (begin < tokens.length) {
@@ -238,7 +238,7 @@ export class GenerationRun {
       const phase = begin < numPrompt ? promptPhase : 'decode';
       const isOne = phase === 'decode';
       const limit = begin < numPrompt ? numPrompt : tokens.length;
-      const count = scheduler.chunkEnd(tokens, begin, limit, isOne ? 1 : maxChunk) - begin;
+      const count = scheduler.chunks.endOf(tokens, begin, limit, isOne ? 1 : maxChunk) - begin;
       const isLast = begin + count === tokens.length;
       this.#makeRoom(count);
       await scheduler.run({

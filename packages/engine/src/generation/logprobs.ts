@@ -67,7 +67,7 @@ export async function computeLogprobs(
 ): Promise<Float32Array[]> {
   const { scheduler } = model;
   const positions = checkPositions(options.positions ?? [tokens.length - 1], tokens.length);
-  const maxStep = Math.min(checkBatchSize(options.batchSize, scheduler.maxChunk), scheduler.maxChunk);
+  const maxStep = Math.min(checkBatchSize(options.batchSize, scheduler.chunks.maxTokens), scheduler.chunks.maxTokens);
   const numPrefilled = checkDecodeFrom(options, tokens.length);
   if (tokens.length > model.contextSize) {
     const [needed, available] = [tokens.length, model.contextSize];
@@ -82,10 +82,10 @@ export async function computeLogprobs(
       const offset = begin;
       const phase = begin < numPrefilled ? 'prefill' : 'decode';
       const [limit, max] = phase === 'decode' ? [tokens.length, 1] : [numPrefilled, maxStep];
-      const end = scheduler.chunkEnd(tokens, begin, limit, max);
+      const end = scheduler.chunks.endOf(tokens, begin, limit, max);
       const { count, outputRows } = nextStep(begin, end, wanted, scheduler.maxOutputRows);
       // the rows of an image stay together: the step is repeated for further outputs
-      const isKept = begin + count === end || !scheduler.isImage(tokens[begin] as number);
+      const isKept = begin + count === end || !scheduler.chunks.isImage(tokens[begin] as number);
       const numTokens = isKept ? count : end - begin;
       const read = (rows: RowReader): Promise<number> =>
         reader

@@ -10,7 +10,7 @@ import { checkDraftModel, checkHasDraftModel } from '../generation/speculation/d
 import { processorOf } from '../images/image-encoder.js';
 import { ImagePrompts } from '../images/image-prompts.js';
 import { imagePlaceId, ImageRows } from '../images/image-rows.js';
-import { createImageTokenizer } from '../images/image-tokenizer.js';
+import { createImageTokenizer } from '../images/tokenizer.js';
 import type { ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
 import { chooseAttention } from '../plan/auto-attention.js';

@@ -8,12 +8,12 @@
 import { maxInvariantTokens, type RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { KvOffloader } from '../kv-offload/offloader.js';
-import { isImageId } from '../images/image-rows.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import { inOrder, nonEmpty, phaseOf, tokensOf, type Batch, type QueuedRequest, type StepRequest } from './batch.js';
 import type { WhenFull } from '../plan/options.js';
+import { Chunks } from './chunks.js';
 import { gather } from './gather.js';
 import type { KvPool } from './kv-pool.js';
 import type { ModelRunner } from './model-runner.js';
@@ -30,8 +30,8 @@ export interface SchedulerOptions {
 }
 
 export class Scheduler {
-  /** Maximum number of tokens, and of output rows, of one request. */
-  readonly maxChunk: number;
+  readonly chunks: Chunks;
+  /** Maximum number of output rows of one request. */
   readonly maxOutputRows: number;
   /** Whether the model was loaded with a policy that drafts. */
   readonly canDraft: boolean;
@@ -48,11 +48,9 @@ export class Scheduler {
   #numTokens = 0;
   #numPreemptions = 0;
   readonly #wake = (): void => this.wake();
-  readonly #chunkEnd = (tokens: Int32Array, begin: number, limit: number): number =>
-    this.chunkEnd(tokens, begin, limit, this.maxChunk);
 
   constructor(pool: KvPool, runner: ModelRunner, { maxChunk, whenFull, deviceRecovery }: SchedulerOptions) {
-    this.maxChunk = maxChunk;
+    this.chunks = new Chunks(maxChunk, runner.maxImageRows);
     this.maxOutputRows = runner.programFor('prefill').maxOutputRows;
     this.#pool = pool;
     this.#runner = runner;
@@ -74,20 +72,6 @@ export class Scheduler {
   run(request: StepRequest): Promise<void> {
     if (this.#isDisposed) return Promise.reject(new ReleasedError('model'));
     return this.#canRunDirectly(request) ? this.#runDirectly(request) : this.#enqueue(request);
-  }
-
-  /** Whether a token is a row of an image that needs a step with the other rows and nothing else. */
-  isImage(token: number): boolean {
-    return this.#runner.maxImageRows > 0 && isImageId(token);
-  }
-
-  /** The end of a step from `begin` on, at most `limit`: a chunk of `maxChunk` tokens, or an image that needs a step of its own. */
-  chunkEnd(tokens: Int32Array, begin: number, limit: number, maxChunk: number): number {
-    const isImage = this.isImage(tokens[begin] as number);
-    const max = Math.min(limit, begin + (isImage ? this.#runner.maxImageRows : maxChunk));
-    let end = begin + 1;
-    while (end < max && this.isImage(tokens[end] as number) === isImage) end++;
-    return end;
   }
 
   #enqueue(request: StepRequest): Promise<void> {
@@ -123,7 +107,7 @@ export class Scheduler {
     const max = Math.min(maxInvariantTokens, maxTokens, maxOutputRows);
     const numOthers = this.#running.size - 1;
     if (numOthers <= 0) return max;
-    const numFree = this.#runner.isUniform ? maxTokens - this.maxChunk : maxTokens - 1;
+    const numFree = this.#runner.isUniform ? maxTokens - this.chunks.maxTokens : maxTokens - 1;
     return Math.max(1, Math.min(Math.floor(max / (numOthers + 1)), Math.floor(numFree / numOthers)));
   }
 
@@ -146,7 +130,7 @@ export class Scheduler {
 
   /** Within an exclusive task: recomputes a preempted sequence. */
   async recompute(sequence: Sequence): Promise<void> {
-    for (let part = sequence.recomputation(this.#chunkEnd); part !== undefined;) {
+    for (let part = sequence.recomputation(this.chunks); part !== undefined;) {
       if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([part]);
       try {
         sequence.append(tokensOf(part));
@@ -156,7 +140,7 @@ export class Scheduler {
         sequence.rollback();
         throw error;
       }
-      part = sequence.recomputation(this.#chunkEnd);
+      part = sequence.recomputation(this.chunks);
     }
   }
 
@@ -278,11 +262,7 @@ export class Scheduler {
 
   /** What the next step computes for a request. A preempted sequence is recomputed first, chunk by chunk. */
   #nextPart(request: StepRequest): StepPart {
-    return request.sequence.recomputation(this.#chunkEnd) ?? request;
-  }
-
-  #isImagePart({ tokens, offset }: StepPart): boolean {
-    return this.isImage(tokens[offset] as number);
+    return request.sequence.recomputation(this.chunks) ?? request;
   }
 
   /** The batches that run next: one, or one for each phase. */
@@ -292,7 +272,7 @@ export class Scheduler {
       if (signal?.aborted === true) this.#settle(queued, signal.reason);
     }
     const all = this.#candidates();
-    const images = all.filter(({ request }) => this.#isImagePart(this.#nextPart(request)));
+    const images = all.filter(({ request }) => this.chunks.isImagePart(this.#nextPart(request)));
     for (const queued of images) if (this.#tryAdmit(queued)) return [[queued]];
     const candidates = images.length === 0 ? all : all.filter((queued) => !images.includes(queued));
     if (!this.#runner.separatesPhases || candidates[0]?.runsAlone === true) {
@@ -318,7 +298,7 @@ export class Scheduler {
     for (const queued of inOrder(candidates, maxSequences)) {
       if (batch.length === maxSequences) break;
       const { count, outputRows, sequence } = queued.request;
-      const maxPart = sequence.preempted === undefined ? count : this.maxChunk;
+      const maxPart = sequence.preempted === undefined ? count : this.chunks.maxTokens;
       if (maxPart > freeTokens || outputRows.length > freeRows) continue;
       if (!this.#tryAdmit(queued)) continue;
       batch.push(queued);
@@ -453,10 +433,8 @@ export class Scheduler {
       return true;
     }
     const queued = this.#queue.find(({ request }) => request.sequence === sequence) as QueuedRequest;
-    const { neededBlocks: needed, availableBlocks: available } = this.#pool.roomFor(
-      sequence.view.id,
-      queued.request.count,
-    );
+    const { id } = sequence.view;
+    const { neededBlocks: needed, availableBlocks: available } = this.#pool.roomFor(id, queued.request.count);
     const hint = 'no other session will free its blocks';
     this.#settle(queued, new CapacityError({ resource: 'kv cache', needed, available, unit: 'blocks', hint }));
     return true;

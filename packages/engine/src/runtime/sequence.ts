@@ -10,6 +10,7 @@ import {
   type SequenceView,
 } from '@winnow/kv-cache';
 import type { DeviceLostError } from '@winnow/tensor';
+import type { Chunks } from './chunks.js';
 import { EvictionLog } from './eviction-log.js';
 import type { KvPool } from './kv-pool.js';
 import type { ContentIdAt, StateSlot } from './state-rows.js';
@@ -119,15 +120,12 @@ export class Sequence {
     return this.#evictions;
   }
 
-  /**
-   * What the next step may recompute of a preempted sequence: tokens up to the next eviction.
-   * @param endOf the end of a step from `begin` on, at most `limit`
-   */
-  recomputation(endOf: (tokens: Int32Array, begin: number, limit: number) => number): StepPart | undefined {
+  /** What the next step may recompute of a preempted sequence: tokens up to the next eviction. */
+  recomputation(chunks: Chunks): StepPart | undefined {
     const tokens = this.#preempted;
     if (tokens === undefined) return undefined;
     const offset = this.#view.numTokens;
-    const end = endOf(tokens, offset, this.#evictions.next?.numTokens ?? tokens.length);
+    const end = chunks.endOf(tokens, offset, this.#evictions.next?.numTokens ?? tokens.length);
     return { sequence: this, tokens, offset, count: end - offset, outputRows: [] };
   }
 

@@ -9,9 +9,9 @@ export const imagesMutants: readonly Mutant[] = [
     tests: ['test/goldens/images.test.ts'],
   },
   {
-    file: 'packages/engine/src/runtime/scheduler.ts',
-    find: 'begin + (isImage ? this.#runner.maxImageRows : maxChunk)',
-    replace: 'begin + maxChunk',
+    file: 'packages/engine/src/runtime/chunks.ts',
+    find: 'begin + (isImage ? this.#maxImageRows : maxTokens)',
+    replace: 'begin + maxTokens',
     tests: ['test/goldens/images.test.ts'],
   },
   {
