@@ -1,6 +1,6 @@
 /**
  * Pages of a prompt that are restored from a folder, an S3 server and an HTTP server on this machine, compared with computing them.
- * Needs the built packages. node apps/cli/scripts/measure-pages.ts [MODEL] [TOKENS] [THREADS]
+ * Needs the built packages. node apps/cli/scripts/measure-pages.ts [TOKENS] [THREADS] [MODEL]
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -16,7 +16,7 @@ import { createFolderBlobStore, createHttpBlobStore } from '@winnow/jobs/node';
 import { createBlobPromptStore } from '@winnow/server';
 import { startS3Server } from '@winnow/test-utils';
 
-const [location = demoModelUrl, tokens = '2048', threads = String(availableParallelism())] = process.argv.slice(2);
+const [tokens = '2048', threads = String(availableParallelism()), location = demoModelUrl] = process.argv.slice(2);
 const numTokens = Number(tokens);
 const folder = mkdtempSync(join(tmpdir(), 'winnow-pages-'));
 /** Tokens that any vocabulary has; the last one is computed. */
@@ -35,7 +35,7 @@ async function answer(promptCache: PromptStore | undefined, isMeasured: boolean)
   const options = { context: 2 * prompt.length + 128, threads: Number(threads), maxSessions: 1, ...cache };
   await using model = await loadModel(location, options);
   const generate = { maxTokens: 1, temperature: 0, ignoreEos: true };
-  if (isMeasured) await model.generate(prompt.slice(0, 256).toReversed(), generate).result();
+  if (isMeasured) await model.generate(prompt.toReversed(), generate).result();
   const startMs = performance.now();
   const { cachedTokens, text } = await model.generate(prompt, generate).result();
   const promptMs = performance.now() - startMs;
@@ -43,10 +43,14 @@ async function answer(promptCache: PromptStore | undefined, isMeasured: boolean)
   return { promptMs, numPages: cachedTokens / blockSize, pageBytes: blockBytes, text };
 }
 
-/** The files of a store of blobs, by GET. */
+/** The files of a store of blobs, by GET and PUT. */
 async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; close(): void }> {
   const server = createServer(async (request, response) => {
     const key = (request.url ?? '/').slice(1);
+    if (request.method === 'PUT') {
+      await blobs.write(key, request);
+      return void response.writeHead(201).end();
+    }
     const info = await blobs.stat(key);
     if (info === undefined) return void response.writeHead(404).end();
     const { sizeBytes } = info;
