@@ -1,5 +1,4 @@
 /** A connection to Redis with the scripts of the store, which waits for a server that is being restarted. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { RedisConnection } from 'bullmq';
 import { Redis } from 'ioredis';
@@ -74,19 +73,15 @@ export class ScriptConnection implements Scripts {
   }
 
   /** A server that is restarted answers later, and what was sent before is sent again. */
-  async #withinTime<T>(work: Promise<T>): Promise<T> {
-    const ending = new AbortController();
-    const { signal } = ending;
-    const late = sleep(this.#maxWaitMs, undefined, { signal, ref: false }).then((): never => {
-      const message = `no answer within ${this.#maxWaitMs} ms`;
-      throw new IoError({ source: this.#source, message }, { cause: this.#lastError });
+  #withinTime<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        const message = `no answer within ${this.#maxWaitMs} ms`;
+        reject(new IoError({ source: this.#source, message }, { cause: this.#lastError }));
+      }, this.#maxWaitMs);
+      timer.unref();
+      void work.then(resolve, reject).finally(() => clearTimeout(timer));
     });
-    try {
-      return await Promise.race([work, late]);
-    } finally {
-      ending.abort();
-      late.catch(() => {});
-    }
   }
 
   #errorOf(error: unknown): Error {
