@@ -1,23 +1,34 @@
-/** How often the output of `verified-topk` keeps its promise: a relative error of at most epsilon. */
+/** How often the output of `verified-topk` keeps its promise, a relative error of at most epsilon, and that of other policies beside it. */
 import type { Backend } from '@winnow/ops';
-import { AttentionLayer, outputErrors, type VerifiedTopKPolicy } from '@winnow/sparse-attention';
+import { AttentionLayer, outputErrors, type AttentionPolicy, type VerifiedTopKPolicy } from '@winnow/sparse-attention';
 import { meanOf, percentile } from '../logits/statistics.js';
 import type { AttentionCapture } from './capture.js';
+
+/** Relative errors at which the rows of every policy are counted. */
+export const coverageErrors = [0.05, 0.1, 0.2, 0.5] as const;
 
 export interface CoverageReport {
   readonly name: string;
   readonly layer: number | undefined;
   /** Rows of attention: queries times heads. */
   readonly numRows: number;
+  /** Rows whose error is at most each of `coverageErrors`. */
+  readonly numWithin: readonly number[];
+  /** Relative error of the output. */
+  readonly meanError: number;
+  /** Only of `verified-topk`. */
+  readonly promise?: KeptPromise;
+  /** Visited pairs divided by dense pairs. */
+  readonly density: number;
+}
+
+export interface KeptPromise {
   /** Rows whose error is above epsilon. */
   readonly numOutside: number;
   /** Rows that read every key, and are exact. */
   readonly numExact: number;
-  /** Relative error of the output: mean, and the quantile that the policy promises to be at most epsilon. */
-  readonly meanError: number;
-  readonly promisedQuantile: number;
-  /** Visited pairs divided by dense pairs. */
-  readonly density: number;
+  /** The quantile of the error that the policy promises to be at most epsilon. */
+  readonly quantile: number;
 }
 
 /**
@@ -25,7 +36,7 @@ export interface CoverageReport {
  * @param backend default: the reference backend, which is slow
  */
 export async function measureCoverage(
-  policy: VerifiedTopKPolicy,
+  policy: AttentionPolicy,
   { q, k, v, scale, name, layer: index }: AttentionCapture,
   begin: number,
   backend?: Backend,
@@ -41,14 +52,19 @@ export async function measureCoverage(
   const errors = Array.from({ length: q.numHeads }, (_, head) => [...outputErrors(dense.out, out, head)])
     .flat()
     .sort((a, b) => a - b);
+  const numWithin = (limit: number): number => errors.filter((error) => error <= limit).length;
+  const promiseOf = ({ epsilon, delta }: VerifiedTopKPolicy): KeptPromise => ({
+    numOutside: errors.length - numWithin(epsilon),
+    numExact: errorEstimate.reduce((sum, estimate) => sum + Number(estimate === 0), 0),
+    quantile: percentile(errors, 1 - delta),
+  });
   return {
     name,
     layer: index,
     numRows: errors.length,
-    numOutside: errors.filter((error) => !(error <= policy.epsilon)).length,
-    numExact: errorEstimate.reduce((sum, estimate) => sum + Number(estimate === 0), 0),
+    numWithin: coverageErrors.map((limit) => numWithin(limit)),
     meanError: meanOf(errors),
-    promisedQuantile: percentile(errors, 1 - policy.delta),
     density: pairs / dense.pairs,
+    ...(policy.kind === 'verified-topk' ? { promise: promiseOf(policy) } : {}),
   };
 }

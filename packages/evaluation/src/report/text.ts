@@ -1,6 +1,6 @@
 /** Formats the report as text tables. */
 import type { CertificateReport, CertificatesAtLength } from '../attention/certificates.js';
-import type { CoverageReport } from '../attention/coverage.js';
+import { coverageErrors, type CoverageReport, type KeptPromise } from '../attention/coverage.js';
 import type { Phase } from '../configuration.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
 import type { ConfigurationReport, EvaluationReport } from '../suite/evaluate.js';
@@ -178,14 +178,18 @@ function coverageSection({ configurations }: EvaluationReport): string {
     if (coverage.length > 0) rows.push(...[...coverage, wholeCoverage(coverage)].map((at) => coverageRow(policy, at)));
   }
   if (rows.length === 0) return '';
-  const head = 'policy|layer|rows|within epsilon|exact|mean error|1 - delta|density';
-  return `Promises of verified-topk: rows of attention whose relative error is at most epsilon\n${alignTable([head.split('|'), ...rows])}`;
+  const head = ['policy|layer|rows|within epsilon|exact|1 - delta', ...coverageErrors, 'mean error|density'].join('|');
+  return `Errors of attention: rows whose relative error is at most the promised one, and at most each of four\n${alignTable([head.split('|'), ...rows])}`;
 }
 
 function coverageRow(policy: string, report: CoverageReport): Row {
-  const { name, numRows, numOutside, numExact, meanError, promisedQuantile, density } = report;
-  const shares = [1 - numOutside / numRows, numExact / numRows].map((share) => `${(100 * share).toFixed(2)}%`);
-  return [policy, name, String(numRows), ...shares, small(meanError), small(promisedQuantile), percent(density)];
+  const { name, numRows, numWithin, meanError, promise, density } = report;
+  const share = (count: number): string => `${((100 * count) / numRows).toFixed(2)}%`;
+  const kept =
+    promise === undefined
+      ? ['-', '-', '-']
+      : [share(numRows - promise.numOutside), share(promise.numExact), small(promise.quantile)];
+  return [policy, name, String(numRows), ...kept, ...numWithin.map(share), small(meanError), percent(density)];
 }
 
 /** All layers together; the quantile is the largest. */
@@ -193,13 +197,21 @@ function wholeCoverage(coverage: readonly CoverageReport[]): CoverageReport {
   const sum = (value: (at: CoverageReport) => number): number => coverage.reduce((total, at) => total + value(at), 0);
   const numRows = sum((at) => at.numRows);
   const mean = (value: (at: CoverageReport) => number): number => sum((at) => value(at) * at.numRows) / numRows;
+  const promises = coverage.flatMap(({ promise }) => promise ?? []);
   return {
     ...{ name: 'all', layer: undefined, numRows },
-    numOutside: sum((at) => at.numOutside),
-    numExact: sum((at) => at.numExact),
+    numWithin: coverageErrors.map((_, index) => sum((at) => at.numWithin[index] as number)),
     meanError: mean((at) => at.meanError),
-    promisedQuantile: Math.max(...coverage.map((at) => at.promisedQuantile)),
     density: mean((at) => at.density),
+    ...(promises.length === 0 ? {} : { promise: promiseOf(promises) }),
+  };
+}
+
+function promiseOf(promises: readonly KeptPromise[]): KeptPromise {
+  return {
+    numOutside: promises.reduce((total, { numOutside }) => total + numOutside, 0),
+    numExact: promises.reduce((total, { numExact }) => total + numExact, 0),
+    quantile: Math.max(...promises.map(({ quantile }) => quantile)),
   };
 }
 

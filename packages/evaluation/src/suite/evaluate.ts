@@ -101,7 +101,7 @@ export interface AttentionReport {
   readonly synthetic: readonly LayerQuality[];
   /** Only of `page-topk`. */
   readonly certificates: readonly CertificateReport[];
-  /** Only of `verified-topk`: captured layers, then synthetic ones. */
+  /** Of `verified-topk`, and beside it of `page-topk` with an `epsilon` and of `oracle-topk`: captured layers, then synthetic ones. */
   readonly coverage: readonly CoverageReport[];
   /** Only of `h2o-prefill`. */
   readonly heavySets: readonly HeavySetReport[];
@@ -253,6 +253,11 @@ function spread(total: number, count: number): number[] {
   return Array.from({ length: count }, (_, i) => Math.round((i * (total - 1)) / (count - 1)));
 }
 
+/** Whether the policy promises an error, bounds the missing mass, or is the oracle beside them. */
+function isCovered(policy: AttentionPolicy): boolean {
+  return policy.kind === 'page-topk' ? policy.epsilon > 0 : ['verified-topk', 'oracle-topk'].includes(policy.kind);
+}
+
 /** Runs each distinct policy of a configuration on every captured layer, over the second half of the text. */
 async function attentionOf(
   { attention, kvCache, phases }: Configuration,
@@ -284,7 +289,7 @@ async function attentionOf(
       if (policy.kind === 'h2o-prefill') heavySets.push(await measureHeavySets(policy, capture, backend));
     }
     for (const capture of [...captures, ...synthetic]) {
-      if (policy.kind !== 'verified-topk') break;
+      if (!isCovered(policy)) break;
       coverage.push(await measureCoverage(policy, capture, Math.floor(capture.q.seqLen / 16), backend));
     }
     for (const capture of synthetic) {
