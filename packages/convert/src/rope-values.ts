@@ -13,7 +13,10 @@ export function ropeToGguf(rope: RopeConfig): {
   readonly pairs: GgufPairs;
   readonly tensors: ReadonlyMap<string, Float32Array>;
 } {
-  const { base, rotaryDim, scaling, beyond } = rope;
+  const { base, rotaryDim, scaling, beyond, dynamic } = rope;
+  if (dynamic !== undefined) {
+    throw new FormatError({ source: 'rope', field: 'scaling', message: 'GGUF cannot represent dynamic NTK scaling' });
+  }
   const pairs: GgufPairs = [
     ['rope.freq_base', f32(base)],
     ['rope.dimension_count', u32(rotaryDim)],
@@ -80,7 +83,8 @@ function llama3Factors({ base, rotaryDim }: RopeConfig, scaling: Llama3Scaling):
  * yields
  */
 export function ropeToHub(rope: RopeConfig): Record<string, unknown> | undefined {
-  const { scaling, beyond } = rope;
+  const { scaling, beyond, dynamic } = rope;
+  if (dynamic !== undefined) return { rope_type: 'dynamic', type: 'dynamic', factor: dynamic.factor };
   if (scaling === undefined) return undefined;
   switch (scaling.type) {
     case 'linear':

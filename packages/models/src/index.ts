@@ -16,6 +16,7 @@ export {
   imageRowsSlot,
   kvBufferNames,
   ropeFrequenciesName,
+  rotaryRowsSlot,
   slotPositionsName,
   stateBufferName,
   tokenTypesSlot,
@@ -24,6 +25,7 @@ export {
   type DecoderProgramOptions,
   type KvCacheShape,
 } from './program/decoder-program.js';
+export { rotaryLengthsOf, type RotaryLengths } from './program/rotary-lengths.js';
 export {
   expertMatrices,
   expertMatrixName,

@@ -1,7 +1,15 @@
 /** Runs an in-memory model on the reference backend. */
 import type { StoredTensor } from '@winnow/bytes';
 import { createReferenceBackend, createScalarBlock } from '@winnow/ops';
-import { describeModel, Fields, loadWeight, slotPositionsName, type ModelFile } from '../src/index.js';
+import {
+  describeModel,
+  Fields,
+  loadWeight,
+  rotaryLengthsOf,
+  rotaryRowsSlot,
+  slotPositionsName,
+  type ModelFile,
+} from '../src/index.js';
 import type { TruthWeight } from './truth.js';
 
 /** Random weights of the given shapes, by their Hugging Face names. */
@@ -75,6 +83,12 @@ export async function runModel(
   scalars.bind('B', 1);
   scalars.slot('tokens').set(tokens);
   for (const name of ['positions', 'slots', 'outputRows']) scalars.slot(name).set(tokens.map((_, index) => index));
+  const { rope } = description.config;
+  const lengths = rope && rotaryLengthsOf(rope);
+  if (program.scalars.slots.has(rotaryRowsSlot) && lengths !== undefined) {
+    const key = lengths.keyOf(numTokens);
+    scalars.slot(rotaryRowsSlot).set(tokens.map((_, position) => lengths.rowOf(key, position)));
+  }
   scalars.slot('contextLengths')[0] = numTokens;
   scalars.slot('blockTable').set(Array.from({ length: numBlocks }, (_, index) => index));
   await executable.run(scalars.words);

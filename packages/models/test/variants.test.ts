@@ -164,59 +164,62 @@ function unfused(
 }
 
 test.each([
-  ['short', 20],
-  ['long', 21],
-] as const)('phi3: %s factors in a context of %i, partial rotation, a window, tied', async (which, contextSize) => {
-  const shape = heads(3, 1, 8);
-  const weights = randomWeights({
-    ...outerShapes(true),
-    ...layerShapes({
-      ...normShapes(['input_layernorm', 'post_attention_layernorm']),
-      'self_attn.qkv_proj.weight': [40, hidden],
-      'self_attn.o_proj.weight': [hidden, 24],
-      'mlp.gate_up_proj.weight': [2 * ffn, hidden],
-      'mlp.down_proj.weight': [hidden, ffn],
-    }),
-  });
-  const factors = { short: [1, 1.5], long: [2, 7] };
-  const settings = {
-    ...settingsOf(shape),
-    model_type: 'phi3',
-    head_dim: 8,
-    partial_rotary_factor: 0.5,
-    tie_word_embeddings: true,
-    sliding_window: 6,
-    max_position_embeddings: 80,
-    original_max_position_embeddings: 20,
-    rope_scaling: { type: 'longrope', short_factor: factors.short, long_factor: factors.long },
-  };
-  const truthWeights = unfused(weights, {
-    'self_attn.qkv_proj': [
-      ['self_attn.q_proj', 24],
-      ['self_attn.k_proj', 8],
-      ['self_attn.v_proj', 8],
-    ],
-    'mlp.gate_up_proj': [
-      ['mlp.gate_proj', ffn],
-      ['mlp.up_proj', ffn],
-    ],
-  });
-  const rope = {
-    speeds: speeds(10000, 4).map((speed, i) => speed / (factors[which][i] as number)),
-    amplitude: Math.sqrt(1 + Math.log(4) / Math.log(20)),
-  };
-  await expectTruth(
-    settings,
-    weights,
-    {
-      ...usual,
-      ...shape,
-      output: 'model.embed_tokens',
-      layer: (layer) => ({ ...usualLayer(layer), rope, scale: 1 / Math.sqrt(8), window: 6 }),
-    },
-    { contextSize, truthWeights },
-  );
-});
+  ['short', 14],
+  ['long', 13],
+] as const)(
+  'phi3: %s factors for 14 tokens of a model for %i, partial rotation, a window, tied',
+  async (which, original) => {
+    const shape = heads(3, 1, 8);
+    const weights = randomWeights({
+      ...outerShapes(true),
+      ...layerShapes({
+        ...normShapes(['input_layernorm', 'post_attention_layernorm']),
+        'self_attn.qkv_proj.weight': [40, hidden],
+        'self_attn.o_proj.weight': [hidden, 24],
+        'mlp.gate_up_proj.weight': [2 * ffn, hidden],
+        'mlp.down_proj.weight': [hidden, ffn],
+      }),
+    });
+    const factors = { short: [1, 1.5], long: [2, 7] };
+    const settings = {
+      ...settingsOf(shape),
+      model_type: 'phi3',
+      head_dim: 8,
+      partial_rotary_factor: 0.5,
+      tie_word_embeddings: true,
+      sliding_window: 6,
+      max_position_embeddings: 80,
+      original_max_position_embeddings: original,
+      rope_scaling: { type: 'longrope', short_factor: factors.short, long_factor: factors.long },
+    };
+    const truthWeights = unfused(weights, {
+      'self_attn.qkv_proj': [
+        ['self_attn.q_proj', 24],
+        ['self_attn.k_proj', 8],
+        ['self_attn.v_proj', 8],
+      ],
+      'mlp.gate_up_proj': [
+        ['mlp.gate_proj', ffn],
+        ['mlp.up_proj', ffn],
+      ],
+    });
+    const rope = {
+      speeds: speeds(10000, 4).map((speed, i) => speed / (factors[which][i] as number)),
+      amplitude: Math.sqrt(1 + Math.log(80 / original) / Math.log(original)),
+    };
+    await expectTruth(
+      settings,
+      weights,
+      {
+        ...usual,
+        ...shape,
+        output: 'model.embed_tokens',
+        layer: (layer) => ({ ...usualLayer(layer), rope, scale: 1 / Math.sqrt(8), window: 6 }),
+      },
+      { truthWeights },
+    );
+  },
+);
 
 test('starcoder2: no biases, a window, an untied output matrix', async () => {
   const shape = heads(2, 1, 6);

@@ -79,7 +79,7 @@ export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program/pro
 export { createReferenceBackend, type ReferenceBackendOptions } from './reference/backend.js';
 export { runPointwise } from './reference/run-pointwise.js';
 export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './ops/registry.js';
-export { RowRotation, type RopeLayout } from './ops/rope.js';
+export { numRopePairs, RowRotation, type RopeLayout } from './ops/rope.js';
 export { fuseGatedMatmul } from './rewrite/fuse-gated-matmul.js';
 export { fuseNormMatmul } from './rewrite/fuse-norm-matmul.js';
 export { groupMatmuls } from './rewrite/group-matmuls.js';

@@ -1,5 +1,5 @@
 import { FLAG_REUSE, ROPE_ENTRY_BYTES, TABLE_AUX } from '../runtime/layout.generated';
-import { LAYOUT_NEIGHBORS, attributes, frequencies, positions, x, y } from '../operands/rope.generated';
+import { LAYOUT_NEIGHBORS, attributes, frequencies, positions, rows, x, y } from '../operands/rope.generated';
 import { floatAt, intAt } from '../runtime/arrays';
 import { aux, hasFlag } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
@@ -12,7 +12,7 @@ export function rope(): void {
   const numTokens = x.numTokens;
   const numHeads = x.numHeads;
   const headDim = x.headDim;
-  const numPairs = frequencies.numFrequencies;
+  const numPairs = attributes.numPairs || frequencies.numFrequencies;
   const areNeighbors = attributes.layout === LAYOUT_NEIGHBORS;
   const amplitude = <f64>attributes.amplitude;
   const table = aux(TABLE_AUX);
@@ -21,8 +21,9 @@ export function rope(): void {
     for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
       let at = table + <usize>t * tableRow;
       const position = <f64>intAt(positions.address, t);
+      const row = rows.isPresent ? intAt(rows.address, t) * numPairs : 0;
       for (let i = 0; i < numPairs; i++, at += ROPE_ENTRY_BYTES) {
-        const angle = position * <f64>floatAt(frequencies.address, i);
+        const angle = position * <f64>floatAt(frequencies.address, row + i);
         store<f64>(at, Math.cos(angle) * amplitude);
         store<f64>(at, Math.sin(angle) * amplitude, 8);
       }

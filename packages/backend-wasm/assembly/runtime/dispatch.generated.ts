@@ -86,7 +86,6 @@ export function numOperands(opcode: i32): i32 {
       return 3;
     case 2: // layer-norm
     case 3: // matmul
-    case 4: // rope
     case 7: // glu
     case 24: // expert-route
     case 39: // pool-rows
@@ -95,6 +94,11 @@ export function numOperands(opcode: i32): i32 {
     case 45: // gather-columns
     case 53: // expert-bias
       return 4;
+    case 4: // rope
+    case 12: // kv-append
+    case 16: // attention-finish
+    case 25: // expert-matmul
+      return 5;
     case 5: // softmax
     case 9: // soft-cap
     case 17: // arg-max
@@ -104,10 +108,6 @@ export function numOperands(opcode: i32): i32 {
     case 32: // clamp-positions
     case 42: // hadamard
       return 2;
-    case 12: // kv-append
-    case 16: // attention-finish
-    case 25: // expert-matmul
-      return 5;
     case 13: // attention
     case 28: // gated-delta
     case 41: // attention-mass

@@ -1,4 +1,5 @@
 /** What the host must know about kernels to plan records: the one place to extend when another kernel has such traits. */
+import { numRopePairs, type Attributes } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import type { KernelOp } from './kernel-ops.generated.js';
 
@@ -29,11 +30,12 @@ interface KernelTraits {
   readonly isPrefetched?: boolean;
   /** Whether it reads so many weights that prefetched data would be evicted from the caches. */
   readonly streamsWeights?: boolean;
-  /** A table with an entry for each combination of elements of these inputs; it also depends on the attributes. */
+  /** A table. Records with the same inputs, of which some are optional, and attributes share it. */
   readonly table?: {
     readonly inputs: readonly string[];
     readonly attributes: readonly string[];
-    readonly entryBytes: number;
+    /** Bytes at the capacities of symbols, with the number of elements of each input. */
+    readonly sizeBytes: (numElements: Readonly<Record<string, number>>, attributes: Attributes) => number;
   };
 }
 
@@ -61,7 +63,14 @@ const kernelTraits: Partial<Record<KernelOp, KernelTraits>> = {
   'sparse-matmul': { int8DTypes: repackedDTypes.rows, sharesActivations: true, streamsWeights: true },
   // axpy kernels
   'sparse-combine': { int8DTypes: repackedDTypes.neurons, streamsWeights: true },
-  rope: { table: { inputs: ['positions', 'frequencies'], attributes: ['amplitude'], entryBytes: ropeEntryBytes } },
+  rope: {
+    table: {
+      inputs: ['positions', 'frequencies', 'rows'],
+      attributes: ['amplitude', 'numPairs'],
+      sizeBytes: ({ positions, frequencies }, attributes) =>
+        positions * numRopePairs(frequencies, attributes) * ropeEntryBytes,
+    },
+  },
 };
 
 const none: KernelTraits = {};

@@ -53,12 +53,13 @@ export function planProgram(
     if (table === undefined) {
       return { flags: int8Flags(program, index, repacked, starts.has(index), isInvariant), table: -1 };
     }
-    const refs = table.inputs.map((name) => record.inputs[name] as TensorRef);
+    const refs = table.inputs.flatMap((name) => record.inputs[name] ?? []);
     const isFixed = refs.every(({ buffer }) => buffer !== arenaBufferIndex);
     const key = JSON.stringify([record.op, refs.map(placeOf), table.attributes.map((name) => record.attributes[name])]);
     const known = isFixed ? knownTables.get(key) : undefined;
     if (known !== undefined) return { flags: planFlags.reuse, table: known };
-    tables.push(product(refs.flatMap((ref) => capacityOf(program, ref))) * table.entryBytes);
+    const sizes = Object.entries(record.inputs).map(([name, ref]) => [name, product(capacityOf(program, ref))]);
+    tables.push(table.sizeBytes(Object.fromEntries(sizes), record.attributes));
     knownTables.set(key, tables.length - 1);
     return { flags: 0, table: tables.length - 1 };
   });

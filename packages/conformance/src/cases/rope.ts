@@ -9,6 +9,8 @@ interface RopeCase {
   readonly numHeads: number;
   readonly positions: readonly number[];
   readonly scaling?: RopeScaling;
+  /** The row of frequencies of each token, of a table with a row for each of `rowScalings`. */
+  readonly rows?: readonly number[];
 }
 
 const scalings: readonly (RopeScaling | undefined)[] = [
@@ -19,20 +21,26 @@ const scalings: readonly (RopeScaling | undefined)[] = [
   { type: 'llama3', factor: 8, originalContextLength: 8192, lowFreqFactor: 1, highFreqFactor: 4 },
 ];
 
-function ropeCase({ layout, headDim, rotaryDim, numHeads, positions, scaling }: RopeCase): KernelCase {
+const rowScalings = [1, 2.5, 7];
+
+function ropeCase({ layout, headDim, rotaryDim, numHeads, positions, scaling, rows }: RopeCase): KernelCase {
   const options = { base: 10000, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
-  const { frequencies, amplitude } = ropeFrequencies(options);
+  const { frequencies: usual, amplitude } = ropeFrequencies(options);
+  const tables = rowScalings.map((factor) => ropeFrequencies({ ...options, scaling: { type: 'ntk', factor } }));
+  const frequencies = rows === undefined ? [...usual] : tables.flatMap((table) => [...table.frequencies]);
+  const numPairs = rotaryDim / 2;
   return {
     op: 'rope',
-    name: `${layout}, ${scaling?.type ?? 'plain'}, ${rotaryDim} of ${headDim} dims, ${numHeads} heads, positions ${positions.join(' ')}`,
+    name:
+      `${layout}, ${scaling?.type ?? 'plain'}, ${rotaryDim} of ${headDim} dims, ${numHeads} heads, ` +
+      `positions ${positions.join(' ')}${rows === undefined ? '' : `, rows ${rows.join(' ')}`}`,
     dtypes: {},
-    attributes: { layout, amplitude },
+    attributes: { layout, amplitude, ...(rows === undefined ? {} : { numPairs }) },
     // the angle is a float32 product, off by a unit of itself, and may be reduced with another; then two products, a sum
     create(rng, { unit, elementary, tiny }) {
       const shape = [positions.length, numHeads, headDim];
       const x = gaussianWith(rng, shape, [0, -0, 1000, -1000, 1e-40], 0);
       const xs = numbersOf(x);
-      const numPairs = rotaryDim / 2;
       const factor = Math.fround(amplitude);
       const y = close(xs.length, (index) => {
         const dim = index % headDim;
@@ -41,7 +49,8 @@ function ropeCase({ layout, headDim, rotaryDim, numHeads, positions, scaling }: 
         const isFirst = layout === 'neighbors' ? dim % 2 === 0 : dim < numPairs;
         const distance = layout === 'neighbors' ? 1 : numPairs;
         const partner = xs[isFirst ? index + distance : index - distance];
-        const angle = positions[Math.floor(index / (numHeads * headDim))] * frequencies[pair];
+        const token = Math.floor(index / (numHeads * headDim));
+        const angle = positions[token] * frequencies[(rows?.[token] ?? 0) * numPairs + pair];
         // the real or imaginary part of (a + bi) * exp(i angle)
         const value = xs[index] * Math.cos(angle) + (isFirst ? -1 : 1) * partner * Math.sin(angle);
         const magnitude = (Math.abs(xs[index]) + Math.abs(partner)) * factor;
@@ -50,7 +59,8 @@ function ropeCase({ layout, headDim, rotaryDim, numHeads, positions, scaling }: 
       const inputs = {
         x,
         positions: ints([positions.length], positions, 0),
-        frequencies: floats([numPairs], frequencies),
+        frequencies: floats([frequencies.length], frequencies),
+        ...(rows === undefined ? {} : { rows: ints([rows.length], rows, 0) }),
       };
       return { inputs, expected: { y } };
     },
@@ -67,6 +77,7 @@ export const ropeCases: readonly KernelCase[] = (['neighbors', 'halves'] as cons
   ...[2, 8, 20, 32, 62].map((rotaryDim) =>
     ropeCase({ layout, headDim: 64, rotaryDim, numHeads: 5, positions: [3, 4, 9, 1] }),
   ),
+  ropeCase({ layout, headDim: 34, rotaryDim: 32, numHeads: 2, positions: [5000, 3, 4, 5000], rows: [2, 0, 1, 0] }),
   ropeCase({ layout, headDim: 65, rotaryDim: 32, numHeads: 1, positions: [11] }),
   ropeCase({ layout, headDim: 32, rotaryDim: 32, numHeads: 4, positions: [] }),
   ropeCase({ layout, headDim: 8, rotaryDim: 8, numHeads: 1, positions: Array.from({ length: 33 }, (_, t) => t * 31) }),

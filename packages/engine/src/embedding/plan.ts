@@ -5,6 +5,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens, type EmbeddingStepSizes } from './step.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import { positiveInteger } from '../plan/options.js';
+import { checkRotaryLength, rotaryLengthsIn } from '../plan/rotary-length.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 
@@ -86,6 +87,7 @@ export function planEmbedding(
     contextSize,
     maxTokens,
     maxTexts,
+    rotaryLengths: rotaryLengthsIn(description.config.rope, contextSize),
     program,
     visionProgram,
     memory: { weightsBytes, kvBytes, activationBytes, totalBytes, contextSize, kvBytesPerToken: 0 },
@@ -93,12 +95,13 @@ export function planEmbedding(
 }
 
 function contextSizeOf(
-  { config: { contextLength, maxPositions }, padding }: EmbedderDescription,
+  { config: { contextLength, maxPositions, rope }, padding }: EmbedderDescription,
   recommended: number | undefined,
   asked: number | undefined,
 ): number {
   const usual = Math.min(contextLength, defaultContextSize, maxPositions ?? Infinity, recommended ?? Infinity);
   const contextSize = positiveInteger('context', asked ?? usual);
+  checkRotaryLength(rope, contextSize);
   if (padding !== undefined && contextSize < padding.length) {
     const expected = `${padding.length}, since the model pads all texts to that length`;
     throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });

@@ -1,5 +1,5 @@
 /** One batch of texts: fills in the tokens and the scratch cache of an embedding program, and reads the vectors. */
-import { embeddingBlockSize, tokenTypesSlot } from '@winnow/models';
+import { embeddingBlockSize, rotaryRowsSlot, tokenTypesSlot, type RotaryLengths } from '@winnow/models';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 
@@ -13,6 +13,8 @@ export const minStepTokens = 8;
 export interface EmbeddingStepSizes {
   readonly maxTokens: number;
   readonly maxTexts: number;
+  /** For models whose RoPE depends on the length of the text. */
+  readonly rotaryLengths: RotaryLengths | undefined;
 }
 
 /** What the program computes for each text. */
@@ -29,6 +31,7 @@ export class EmbeddingStep {
   readonly #output: EmbeddingOutput;
   readonly #scalars: ScalarBlock;
   readonly #tokenTypes: Int32Array | undefined;
+  readonly #rotaryRows: Int32Array | undefined;
   readonly #vectors: Float32Array; // [maxTexts, output.size]
   readonly #maxBlocks: number;
   #numTexts = 0;
@@ -48,6 +51,7 @@ export class EmbeddingStep {
     this.#output = output;
     this.#scalars = createScalarBlock(scalars, symbols);
     this.#tokenTypes = scalars.slots.has(tokenTypesSlot) ? this.#scalars.slot(tokenTypesSlot) : undefined;
+    this.#rotaryRows = scalars.slots.has(rotaryRowsSlot) ? this.#scalars.slot(rotaryRowsSlot) : undefined;
     this.#vectors = new Float32Array(sizes.maxTexts * output.size);
     this.#maxBlocks = this.#scalars.slot('blockTable').length / this.#scalars.slot('starts').length;
     // models with recurrent layers: every text starts from zeros, in its own row
@@ -78,12 +82,23 @@ export class EmbeddingStep {
       sequences[at] = this.#numTexts;
       slots[at] = this.#numBlocks * embeddingBlockSize + position;
     }
+    this.#rotate(ids.length);
     const numOwn = Math.ceil(ids.length / embeddingBlockSize);
     const begin = this.#numTexts * this.#maxBlocks;
     for (let block = 0; block < numOwn; block++) blockTable[begin + block] = this.#numBlocks + block;
     this.#numBlocks += numOwn;
     this.#numTokens += ids.length;
     this.#numTexts++;
+  }
+
+  /** Sets the rows of RoPE frequencies of the tokens of a text. */
+  #rotate(numTokens: number): void {
+    const { rotaryLengths } = this.#sizes;
+    if (rotaryLengths === undefined || this.#rotaryRows === undefined) return;
+    const key = rotaryLengths.keyOf(numTokens);
+    for (let position = 0; position < numTokens; position++) {
+      this.#rotaryRows[this.#numTokens + position] = rotaryLengths.rowOf(key, position);
+    }
   }
 
   /**

@@ -133,7 +133,7 @@ export class GenerationRun {
     const { maxTokens, overflow } = this.#limits;
     const { signal } = this.#options;
     const { picks } = this.#verifier;
-    const numShared = this.#sequence.begin(this.#prompt, dropsTokens(overflow));
+    const numShared = this.#sequence.begin(this.#prompt, dropsTokens(overflow), this.#numResumed > 0);
     const startMs = now();
     const numCached = numShared + (await this.#restorePages());
     const computeMs = now();
@@ -240,6 +240,7 @@ export class GenerationRun {
       const limit = begin < numPrompt ? numPrompt : tokens.length;
       const count = scheduler.chunks.endOf(tokens, begin, limit, isOne ? 1 : maxChunk) - begin;
       const isLast = begin + count === tokens.length;
+      this.#sequence.grow(count);
       this.#makeRoom(count);
       await scheduler.run({
         sequence: this.#sequence,
@@ -263,6 +264,7 @@ export class GenerationRun {
     signal?.throwIfAborted();
     const numKnown = this.#countKnown();
     const speculation = this.#speculation;
+    this.#sequence.grow(numKnown);
     const draft =
       speculation === undefined ? noTokens : await speculation.draft(numKnown, this.#maxDraft(numKnown), signal);
     this.#makeRoom(numKnown + draft.length);
@@ -284,7 +286,7 @@ export class GenerationRun {
   /**
    * Maximum number of drafted tokens: they must fit into the step, the context and the free part of the cache, so that they evict
    * and offload nothing; the last block may have room where the pool has none. None after an eviction, since rejected tokens would
-   * leave its gaps to the next ones in another order.
+   * leave its gaps to the next ones in another order, and none where tokens would change the rotation of all keys.
    */
   #maxDraft(numKnown: number): number {
     const { scheduler, contextSize, pool } = this.#model;
@@ -292,7 +294,8 @@ export class GenerationRun {
     if (view.numEvicted > 0) return 0;
     const numLeft = this.#limits.maxTokens - this.#generated.length - 1;
     const numStored = view.numTokens + numKnown;
-    const max = Math.min(scheduler.maxDecodeTokens - numKnown, contextSize - numStored, numLeft);
+    const fitting = Math.min(scheduler.maxDecodeTokens - numKnown, contextSize - numStored, numLeft);
+    const max = this.#sequence.keepsRotation(numKnown + fitting) ? fitting : 0;
     if (max <= 0 || pool.hasRoomFor(view.id, numKnown + max)) return Math.max(0, max);
     const { blockSize } = pool.manager;
     const inBlock = Math.min(max, blockSize - (view.numSlots % blockSize) - numKnown);

@@ -78,6 +78,7 @@ export async function computeLogprobs(
   const sequence = Sequence.create(model.pool, options.cacheSalt);
   scheduler.enter(sequence);
   try {
+    sequence.rotateFor(numPrefilled);
     for (let begin = 0; begin < tokens.length;) {
       const offset = begin;
       const phase = begin < numPrefilled ? 'prefill' : 'decode';
@@ -92,6 +93,7 @@ export async function computeLogprobs(
           .read(rows(0), offset, numTokens, outputRows)
           .catch((error: unknown) => model.nonFinite.fail(error, sequence.view.blocks))
           .then(() => (isKept ? numTokens : 0));
+      sequence.grow(numTokens);
       await scheduler.run({
         sequence,
         phase,

@@ -1,6 +1,12 @@
 /** Plans a model for its options: cache, programs, memory. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
-import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
+import {
+  storedHeadDim,
+  type DecoderConfig,
+  type KvCacheShape,
+  type ModelDescription,
+  type RotaryLengths,
+} from '@winnow/models';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { checkKvDTypes, maxInvariantTokens, type KvDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
@@ -18,6 +24,7 @@ import { isOff, selfPolicyOf } from './speculative.js';
 import { refuseDraftsOnly } from '../sparsity/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { checkRotation, checkTraceable, positiveInteger, type ResolvedPlanOptions } from './options.js';
+import { checkRotaryLength, rotaryLengthsIn } from './rotary-length.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */
 const usualBlockSize = 64;
@@ -62,6 +69,8 @@ export interface ModelPlan {
   /** With a `kvCache.eviction` by attention mass. */
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly rotatesKeys: boolean;
+  /** For models whose RoPE depends on the length of the sequence, if their context is longer than the usual one. */
+  readonly rotaryLengths: RotaryLengths | undefined;
   /** If the KV cache is offloaded. */
   readonly tiers: TierPlan | undefined;
   readonly memory: MemoryPlan;
@@ -151,6 +160,7 @@ export function planModel(
     visitedLayers: visited?.layers,
     heavyHitters: sizes.heavyHitters,
     rotatesKeys: sizes.rotatesKeys,
+    rotaryLengths: rotaryLengthsIn(config.rope, contextSize),
     tiers,
     memory: memoryOf(sizes, programs, sidePrograms, tiers, offload.sideBytes / attention.blockSize),
   };
@@ -190,8 +200,9 @@ function sizesOf(config: DecoderConfig, options: ResolvedPlanOptions): Sizes {
   };
 }
 
-function checkContextSize({ contextLength, maxPositions }: DecoderConfig, asked: number | undefined): number {
+function checkContextSize({ contextLength, maxPositions, rope }: DecoderConfig, asked: number | undefined): number {
   const contextSize = positiveInteger('context', asked ?? Math.min(contextLength, defaultContextSize));
+  checkRotaryLength(rope, contextSize);
   if (maxPositions === undefined || contextSize <= maxPositions) return contextSize;
   const expected = `at most ${maxPositions}, the positions that the model has embeddings for`;
   throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
@@ -397,14 +408,12 @@ function tierBudgets(
 /** Options that the contents of a cache depend on. */
 export function sessionOptions({
   cache,
-  contextSize,
-  config,
   attention,
   heavyHitters,
   rotatesKeys,
+  rotaryLengths,
 }: ModelPlan): Readonly<Record<string, SessionOptionValue>> {
   const { dtype, blockSize } = cache;
-  const beyond = config.rope?.beyond;
   return {
     keyDType: dtype.keys,
     valueDType: dtype.values,
@@ -412,7 +421,7 @@ export function sessionOptions({
     ...(rotatesKeys ? { kvRotation: 'hadamard' } : {}),
     ...(heavyHitters === undefined ? {} : { eviction: 'least-attended' }),
     ...(attention.text === undefined ? {} : { attention: attention.text }),
-    // models with two sets of RoPE frequencies choose one by the context length
-    ...(beyond === undefined ? {} : { longRope: contextSize > beyond.contextLength }),
+    // up to their usual context these models have no rows of frequencies
+    ...(rotaryLengths === undefined ? {} : { rotaryRows: true }),
   };
 }

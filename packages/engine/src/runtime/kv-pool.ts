@@ -1,5 +1,6 @@
 /** The KV cache that all sequences of a model share: its blocks, their memory, recurrent states and offloaded pages. */
 import { DeviceLostError } from '@winnow/tensor';
+import type { RotaryLengths } from '@winnow/models';
 import type { BlockChanges, BlockManager, HeavyHitterOptions } from '@winnow/kv-cache';
 import type { KvOffloader } from '../kv-offload/offloader.js';
 import type { KvMemory } from '../memory/kv-memory.js';
@@ -15,6 +16,8 @@ export interface KvPoolParts {
   readonly states?: StateRows | undefined;
   /** The tiers below the pool. */
   readonly tiers?: KvOffloader | undefined;
+  /** For models whose RoPE depends on the length of the sequence. */
+  readonly rotaryLengths?: RotaryLengths | undefined;
   /** With an eviction rule that tracks attention mass. */
   readonly heavyHitters?: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
@@ -25,6 +28,7 @@ export class KvPool {
   readonly memory: KvMemory;
   readonly states: StateRows | undefined;
   readonly tiers: KvOffloader | undefined;
+  readonly rotaryLengths: RotaryLengths | undefined;
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
   /** All open sequences. */
@@ -38,11 +42,12 @@ export class KvPool {
   /** Called when blocks may have become free; the scheduler sets it. */
   onFreed: () => void = () => undefined;
 
-  constructor({ manager, memory, states, tiers, heavyHitters, report }: KvPoolParts) {
+  constructor({ manager, memory, states, tiers, rotaryLengths, heavyHitters, report }: KvPoolParts) {
     this.manager = manager;
     this.memory = memory;
     this.states = states;
     this.tiers = tiers;
+    this.rotaryLengths = rotaryLengths;
     this.heavyHitters = heavyHitters;
     this.report = report;
   }

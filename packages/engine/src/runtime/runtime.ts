@@ -103,5 +103,5 @@ async function createPool(parts: RuntimeParts): Promise<KvPool> {
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
   const tiers = plan.tiers && (await openKvOffload(parts, { manager, memory, report }, plan.tiers));
-  return new KvPool({ manager, memory, states, tiers, heavyHitters, report });
+  return new KvPool({ manager, memory, states, tiers, rotaryLengths: plan.rotaryLengths, heavyHitters, report });
 }

@@ -54,6 +54,8 @@ export class Sequence {
   #evictions: EvictionLog;
   #preempted: Int32Array | undefined;
   #appended = noSlots;
+  /** What its rotation depends on, see `RotaryLengths.keyOf`. */
+  #rotaryKey = 0;
   /** Set when its contents were lost with a device and cannot be recomputed, until a generation starts over. */
   #lost: DeviceLostError | undefined;
   readonly #contentIdAt: ContentIdAt = (numTokens) => this.#pool.manager.contentId(this.#view.id, numTokens);
@@ -84,16 +86,19 @@ export class Sequence {
    * blocks with its forks and with sequences restored from the same authenticated contents, since a file that is not
    * authenticated may be forged.
    * @param mac of the file, if it was verified
+   * @param rotaryKey of the saved sequence
    */
-  static restore(pool: KvPool, contents: SequenceContents, mac: string | undefined): Sequence {
+  static restore(pool: KvPool, contents: SequenceContents, mac: string | undefined, rotaryKey = 0): Sequence {
     const salt = mac === undefined ? `restored ${pool.numRestored++}` : `restored, MAC ${mac}`;
     const state = pool.states?.createSlot();
     if (contents.tokens.length > 0) state?.prepare();
     try {
       const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
-      const view = pool.manager.restoreSequence({ ...contents, salt });
+      const view = pool.manager.restoreSequence({ ...contents, salt: saltOf(salt, rotaryKey) });
       const evictions = new EvictionLog(view.numEvicted === 0);
-      return new Sequence({ pool, salt, view, state, heavyHitters, evictions });
+      const sequence = new Sequence({ pool, salt, view, state, heavyHitters, evictions });
+      sequence.#rotaryKey = rotaryKey;
+      return sequence;
     } catch (error) {
       state?.free();
       throw error;
@@ -102,7 +107,39 @@ export class Sequence {
 
   /** Cached prefixes are shared only among sequences of the same salt. */
   get salt(): string {
-    return this.#salt;
+    return saltOf(this.#salt, this.#rotaryKey);
+  }
+
+  /** What its rotation depends on; 0 for the usual frequencies. */
+  get rotaryKey(): number {
+    return this.#rotaryKey;
+  }
+
+  /** The row of RoPE frequencies of a position. */
+  rotaryRow(position: number): number {
+    return this.#pool.rotaryLengths?.rowOf(this.#rotaryKey, position) ?? 0;
+  }
+
+  /** Rotates as for a prompt of that length; forgets all tokens if they are rotated otherwise. */
+  rotateFor(numPrompt: number): void {
+    const rotaryKey = this.#pool.rotaryLengths?.keyOf(numPrompt) ?? 0;
+    if (rotaryKey === this.#rotaryKey) return;
+    this.clear();
+    this.#changeRotation(rotaryKey);
+  }
+
+  /** Whether keys have the same rotation with `count` more tokens. */
+  keepsRotation(count: number): boolean {
+    const numTokens = this.tokens.length + count;
+    return this.#rotaryKey !== 0 || this.#pool.rotaryLengths?.changesAt(numTokens) !== true;
+  }
+
+  /** Prepares for `count` more tokens: where they change the rotation of all keys, the cached ones are computed anew. */
+  grow(count: number): void {
+    if (this.keepsRotation(count)) return;
+    const numTokens = this.tokens.length + count;
+    this.preempt();
+    this.#changeRotation(this.#pool.rotaryLengths?.keyOf(numTokens) ?? 0);
   }
 
   /** Its view in the block manager. A new object after `begin`. */
@@ -138,14 +175,16 @@ export class Sequence {
    * Sets its contents to the longest cached prefix of `tokens`, its own or that of another sequence. The last token is
    * never part of it, because its logits are needed.
    * @param mayHaveGaps whether contents with evicted positions may be kept
+   * @param isContinued whether it continues a generation, whose prompt decided on its rotation
    * @returns how many leading tokens are cached
    */
-  begin(tokens: Int32Array, mayHaveGaps: boolean): number {
+  begin(tokens: Int32Array, mayHaveGaps: boolean, isContinued = false): number {
     this.#preempted = undefined;
     this.#lost = undefined;
+    if (!isContinued) this.rotateFor(tokens.length);
     const prefix = tokens.subarray(0, tokens.length - 1);
     let numKept = this.#ownPrefix(prefix, mayHaveGaps);
-    if (this.#pool.manager.countCached(prefix, this.#salt) > numKept) numKept = this.#takeOver(prefix, numKept);
+    if (this.#pool.manager.countCached(prefix, this.salt) > numKept) numKept = this.#takeOver(prefix, numKept);
     if (numKept < this.#view.numTokens) this.#cut(numKept);
     this.#evictions.truncate(numKept);
     this.#pool.onFreed();
@@ -266,6 +305,7 @@ export class Sequence {
       heavyHitters: this.heavyHitters?.fork(),
       evictions: this.#evictions.fork(),
     });
+    fork.#rotaryKey = this.#rotaryKey;
     fork.#preempted = this.#preempted;
     fork.#lost = this.#lost;
     return fork;
@@ -275,6 +315,15 @@ export class Sequence {
     this.#pool.sequences.delete(this);
     this.state?.free();
     this.#free(this.#pool.manager.free(this.#view.id));
+  }
+
+  /** Continues with another rotation; it must hold no tokens. */
+  #changeRotation(rotaryKey: number): void {
+    const { manager } = this.#pool;
+    const { id } = this.#view;
+    this.#rotaryKey = rotaryKey;
+    this.#view = manager.createSequence({ salt: this.salt });
+    this.#free(manager.free(id));
   }
 
   /** Number of leading tokens of `prefix` that the sequence holds and can continue from. */
@@ -289,7 +338,7 @@ export class Sequence {
   #takeOver(prefix: Int32Array, numKept: number): number {
     const { manager, states } = this.#pool;
     const acceptPrefix = (contentId: number): boolean => states === undefined || states.hasSnapshot(contentId);
-    const found = manager.createSequence({ prefix, salt: this.#salt, acceptPrefix });
+    const found = manager.createSequence({ prefix, salt: this.salt, acceptPrefix });
     const isBetter = found.numTokens > numKept;
     this.#pool.apply(manager.free(isBetter ? this.#view.id : found.id));
     if (!isBetter) return numKept;
@@ -325,6 +374,11 @@ export class Sequence {
     this.#pool.apply(changes);
     this.#pool.onFreed();
   }
+}
+
+/** Keys with different rotations must not be shared. */
+function saltOf(salt: string, rotaryKey: number): string {
+  return rotaryKey === 0 ? salt : `${salt} rotary ${rotaryKey}`;
 }
 
 /** Number of leading tokens of `tokens` that are cached. */

@@ -1,6 +1,7 @@
 /**
  * A prepared program with its scalar block: fills in the tokens and block tables of one or more sequences and runs it.
  */
+import { rotaryRowsSlot } from '@winnow/models';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import { offloadScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
@@ -20,12 +21,14 @@ interface StepScalars {
   readonly outputRows: Int32Array; // [R]
   readonly contextLengths: Int32Array; // [B]
   readonly blockTable: Int32Array; // [B, maxBlocks]
+  /** Rows of RoPE frequencies `[T]`, for programs in which they depend on the length of the sequence. */
+  readonly rotaryRows: Int32Array | undefined;
   /** Rows of recurrent states `[B]`, for programs that have them. */
   readonly stateFrom: Int32Array | undefined;
   readonly stateTo: Int32Array | undefined;
 }
 
-function scalarsOf(block: ScalarBlock, hasState: boolean): StepScalars {
+function scalarsOf(block: ScalarBlock, hasState: boolean, hasRotaryRows: boolean): StepScalars {
   return {
     tokens: block.slot('tokens'),
     positions: block.slot('positions'),
@@ -34,6 +37,7 @@ function scalarsOf(block: ScalarBlock, hasState: boolean): StepScalars {
     outputRows: block.slot('outputRows'),
     contextLengths: block.slot('contextLengths'),
     blockTable: block.slot('blockTable'),
+    rotaryRows: hasRotaryRows ? block.slot(rotaryRowsSlot) : undefined,
     stateFrom: hasState ? block.slot('stateFrom') : undefined,
     stateTo: hasState ? block.slot('stateTo') : undefined,
   };
@@ -76,7 +80,7 @@ export class StepProgram {
     this.#executable = executable;
     this.#options = options;
     this.#block = createScalarBlock(scalars, symbols);
-    this.#scalars = scalarsOf(this.#block, this.hasState);
+    this.#scalars = scalarsOf(this.#block, this.hasState, scalars.slots.has(rotaryRowsSlot));
     this.#images = options.images && new StepImages(options.images, this.#block, this.maxTokens);
     this.#outputs = new StepOutputs(executable);
     this.#masses = MassReader.create(executable);
@@ -125,7 +129,7 @@ export class StepProgram {
 
   /** @returns the number of tokens */
   #fill(parts: readonly StepPart[]): number {
-    const { tokens, positions, sequences, slots, outputRows } = this.#scalars;
+    const { tokens, positions, sequences, slots, outputRows, rotaryRows } = this.#scalars;
     let numTokens = 0;
     let numRows = 0;
     for (let index = 0; index < parts.length; index++) {
@@ -140,6 +144,7 @@ export class StepProgram {
         positions[numTokens] = appended.positions[i] as number;
         sequences[numTokens] = index;
         slots[numTokens] = appended.slots[i] as number;
+        if (rotaryRows !== undefined) rotaryRows[numTokens] = part.sequence.rotaryRow(positions[numTokens] as number);
       }
       this.#fillSequence(index, part.sequence);
     }

@@ -36,6 +36,13 @@ interface SavedTokens {
   readonly masses: Float64Array | undefined;
 }
 
+interface SavedMetadata {
+  readonly generation?: JsonValue;
+  readonly caller?: JsonValue;
+  /** Of sequences whose rotation depends on the length of their prompt. */
+  readonly rotaryKey?: JsonValue;
+}
+
 class SessionRestorer {
   readonly #model: SessionModel;
   readonly #source: ByteSource;
@@ -57,7 +64,7 @@ class SessionRestorer {
   async restore(): Promise<SessionParts & { readonly sequence: Sequence }> {
     const { pool, scheduler, config } = this.#model;
     const saved = await this.#readTokens();
-    const { generation, caller } = (this.#file.metadata ?? {}) as { generation?: JsonValue; caller?: JsonValue };
+    const { generation, caller } = this.#metadata;
     const readInts = (name: string): Promise<Int32Array> => this.#readInts(name);
     const state = await decodeGeneration(generation ?? null, readInts, config, this.#fail);
     const numBlocks = Math.ceil(saved.positions.length / pool.manager.blockSize);
@@ -135,12 +142,26 @@ class SessionRestorer {
   #createSequence(tokens: Int32Array, { positions, detachedPages }: Placement): Sequence {
     const { pool } = this.#model;
     try {
-      return Sequence.restore(pool, { tokens, positions, detachedPages }, this.#file.mac);
+      return Sequence.restore(pool, { tokens, positions, detachedPages }, this.#file.mac, this.#rotaryKey());
     } catch (error) {
       pool.tiers?.drop(detachedPages.map(({ pageId }) => pageId));
       if (WinnowError.isInstance(error) && error.code === 'argument') this.#fail('section "positions"', error.message);
       throw error;
     }
+  }
+
+  get #metadata(): SavedMetadata {
+    return (this.#file.metadata ?? {}) as SavedMetadata;
+  }
+
+  /** What the rotation of the saved keys depends on. */
+  #rotaryKey(): number {
+    const { rotaryKey = 0 } = this.#metadata;
+    const { contextSize, pool } = this.#model;
+    const isKey = typeof rotaryKey === 'number' && Number.isSafeInteger(rotaryKey) && rotaryKey >= 0;
+    const max = pool.rotaryLengths === undefined ? 0 : contextSize;
+    if (isKey && rotaryKey <= max) return rotaryKey;
+    return this.#fail('metadata', `expected a rotaryKey up to ${max}, got ${JSON.stringify(rotaryKey)}`);
   }
 
   async #fillBlocks(blocks: readonly number[], { firstTail, positions }: Placement): Promise<void> {

@@ -91,7 +91,8 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
     for (const buffer of pool.memory.contentBuffers) sections.push(rowsSection(pool, buffer, whole, last.get(buffer)));
     const stateRow = forkState?.from ?? -1;
     if (stateRow >= 0) for (const buffer of memory.stateBuffers) sections.push(rowsSection(pool, buffer, [stateRow]));
-    const json = { generation: generation?.json ?? null, caller: metadata };
+    const { rotaryKey } = sequence;
+    const json = { generation: generation?.json ?? null, caller: metadata, ...(rotaryKey > 0 && { rotaryKey }) };
     return { numTokens, sections, metadata: json, isStill, release };
   } catch (error) {
     release();

@@ -1,5 +1,6 @@
 /** Captures queries, keys and values of a text from a running model. */
 import type { AttentionTrace, Model } from '@winnow/engine';
+import { rotaryLengthsOf } from '@winnow/models';
 import { ropeFrequencies, RowRotation } from '@winnow/ops';
 import type { Rotate } from '@winnow/sparse-attention';
 import { Tensor3 } from '@winnow/tensor';
@@ -41,7 +42,7 @@ export async function captureAttention(
   const numTokens = tokens.length;
   const captures = new Map<number, AttentionCapture>();
   const skipped = new Set<number>();
-  const rotate = rotateOf(model);
+  const rotate = rotateOf(model, numTokens);
   const create = ({ layer, scale }: AttentionTrace): AttentionCapture => ({
     name: `layer ${layer}`,
     layer,
@@ -76,12 +77,13 @@ export async function captureAttention(
   };
 }
 
-/** The model's RoPE for one row, or undefined where a policy must use the query unchanged. */
-function rotateOf({ config, contextSize }: Model): Rotate | undefined {
+/** The model's RoPE for one row of a prompt of `numTokens`, or undefined where a policy must use the query unchanged. */
+function rotateOf({ config, contextSize }: Model, numTokens: number): Rotate | undefined {
   const { rope, headDim } = config;
   if (rope === undefined) return undefined;
-  const scaling =
-    rope.beyond !== undefined && contextSize > rope.beyond.contextLength ? rope.beyond.scaling : rope.scaling;
+  const lengths = rotaryLengthsOf(rope);
+  const isDynamic = lengths !== undefined && contextSize > lengths.contextLength;
+  const scaling = isDynamic ? lengths.scalingOf(lengths.keyOf(numTokens)) : rope.scaling;
   const { base, rotaryDim, layout } = rope;
   const { frequencies } = ropeFrequencies({ base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) });
   const rotation = new RowRotation(frequencies, layout);

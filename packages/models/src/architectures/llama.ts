@@ -15,7 +15,10 @@ import { hasExperts, mixtral } from './mixtral.js';
 export const llama: Architecture = {
   name: 'llama',
   models: 'Llama 1, 2, 3, 3.1, 3.2; Mistral 7B; TinyLlama; SmolLM',
-  limits: ['`dynamic` RoPE scaling, which affects only contexts beyond the trained length, is not applied.'],
+  limits: [
+    '`dynamic` RoPE: all tokens of a prompt are rotated by its length, each generated token by its own, and cached keys ' +
+      'keep their rotation, as in Transformers; contexts up to the trained one times the factor, from folders only.',
+  ],
   ggufNames: ['llama'],
   hubNames: ['llama', 'mistral'],
   hubClass: 'LlamaForCausalLM',

@@ -1,7 +1,7 @@
 /**
  * Phi 3, 3.5 and 4 (arXiv:2404.14219): the Llama block with fused matrices, which are split on read, and LongRoPE
- * (arXiv:2402.13753): one set of rotary factors up to the original context length and another beyond it. Cached keys
- * keep their rotation, so the context length chosen at load time selects the set, as in llama.cpp.
+ * (arXiv:2402.13753): one set of rotary factors for sequences up to the original context length and another for longer
+ * ones, see `program/rotary-lengths.ts`.
  */
 import type { RopeScaling } from '@winnow/ops';
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
@@ -21,8 +21,8 @@ export const phi3: Architecture = {
   name: 'phi3',
   models: 'Phi 3, 3.5 (mini, medium), Phi 4, Phi 4 mini',
   limits: [
-    'The context length chosen at load time selects the short or the long RoPE factors, as in llama.cpp; ' +
-      'Transformers selects them by the length of each sequence.',
+    'The length of each sequence selects the short or the long RoPE factors, as in Transformers; llama.cpp selects them ' +
+      'by the context. A generation that passes the original length computes its cached keys anew.',
     'The sliding window of config.json is applied; the key of GGUF files is ignored, as in llama.cpp.',
     '`short_mscale` and `long_mscale` are not supported.',
   ],

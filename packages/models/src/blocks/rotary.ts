@@ -3,6 +3,7 @@ import type { ProgramTensor } from '@winnow/ops';
 import type { Fields } from '../file/fields.js';
 import type { RopeConfig } from '../program/config.js';
 import { ropeFrequenciesName, type DecoderStep } from '../program/decoder-program.js';
+import { rotaryLengthsOf, type RotaryLengths } from '../program/rotary-lengths.js';
 import { ropeTable } from '../settings/rope-settings.js';
 
 /** One variant of RoPE. */
@@ -18,15 +19,32 @@ export interface Rotary {
  * @throws {FormatError} when the settings are invalid, such as a base or a factor of 0
  */
 export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFrequenciesName): Rotary {
-  const { layout, beyond } = rope;
-  const usual = { name, ...ropeTable(fields, rope) };
-  const long = beyond && { name: `${name}.long`, ...ropeTable(fields, { ...rope, scaling: beyond.scaling }) };
+  const { layout } = rope;
+  const { frequencies, amplitude } = ropeTable(fields, rope);
+  const lengths = rotaryLengthsOf(rope);
+  const numPairs = frequencies.length;
+  const rowsName = `${name}.rows`;
+  const constants: [string, Float32Array][] = [[name, frequencies]];
+  if (lengths !== undefined) constants.push([rowsName, frequencyRows(fields, rope, lengths, numPairs)]);
   return {
-    constants: [usual, ...(long === undefined ? [] : [long])].map((table) => [table.name, table.frequencies]),
+    constants,
     rotate(step, x, positions) {
-      const isLong = beyond !== undefined && step.contextSize > beyond.contextLength;
-      const { name: tableName, amplitude } = isLong && long !== undefined ? long : usual;
-      return step.b.activation('rope', { x, positions, frequencies: step.constant(tableName) }, { layout, amplitude });
+      const { b, contextSize, constant } = step;
+      if (lengths === undefined || contextSize <= lengths.contextLength) {
+        return b.activation('rope', { x, positions, frequencies: constant(name) }, { layout, amplitude });
+      }
+      const table = { frequencies: constant(rowsName), rows: step.rotaryRows() };
+      return b.activation('rope', { x, positions, ...table }, { layout, amplitude, numPairs });
     },
   };
+}
+
+function frequencyRows(fields: Fields, rope: RopeConfig, lengths: RotaryLengths, numPairs: number): Float32Array {
+  const { base, layout, rotaryDim } = rope;
+  const rows = new Float32Array(lengths.rowKeys.length * numPairs);
+  for (const [row, key] of lengths.rowKeys.entries()) {
+    const scaling = lengths.scalingOf(key);
+    rows.set(ropeTable(fields, { base, layout, rotaryDim, ...(scaling && { scaling }) }).frequencies, row * numPairs);
+  }
+  return rows;
 }

@@ -8,8 +8,10 @@ export interface RopeConfig {
   /** Number of rotated dimensions per head. */
   readonly rotaryDim: number;
   readonly scaling?: RopeScaling;
-  /** The scaling for contexts longer than this (LongRoPE). */
+  /** The scaling for sequences longer than this (LongRoPE). */
   readonly beyond?: { readonly contextLength: number; readonly scaling: RopeScaling };
+  /** For sequences longer than this, the base grows with their length (dynamic NTK). */
+  readonly dynamic?: { readonly contextLength: number; readonly factor: number };
 }
 
 /** The mixture of experts that replaces the FFN of some layers. */

@@ -84,6 +84,9 @@ export const slotPositionsName = 'kv.slotPositions';
 /** Name of the scalar slot with the segment of each token. */
 export const tokenTypesSlot = 'tokenTypes';
 
+/** Name of the scalar slot with the row of RoPE frequencies of each token, see `RotaryLengths`. */
+export const rotaryRowsSlot = 'rotaryRows';
+
 /** Name of the constant with the RoPE frequencies. */
 export const ropeFrequenciesName = 'rope.frequencies';
 
@@ -119,6 +122,8 @@ export interface DecoderStep {
   constant(name: string): ProgramTensor;
   /** Integers `[T]`, all 0. */
   zeros(): ProgramTensor;
+  /** The row of RoPE frequencies of each token, `[T]`, where they depend on the length of the sequence. */
+  rotaryRows(): ProgramTensor;
   /** The segment of each token of a pair of texts, `[T]`; all 0 for single texts. */
   tokenTypes(): ProgramTensor;
   readonly positions: ProgramTensor;
@@ -175,6 +180,7 @@ class DecoderStepBuilder implements DecoderStep {
   #states: ReturnType<DecoderStep['stateInputs']> | undefined;
   #zeros: ProgramTensor | undefined;
   #tokenTypes: ProgramTensor | undefined;
+  #rotaryRows: ProgramTensor | undefined;
 
   constructor(
     { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
@@ -218,6 +224,8 @@ class DecoderStepBuilder implements DecoderStep {
     const values = this.#model.constants.get(name);
     return found(name, values && this.b.external(name, 'weights', 'f32', [values.length]));
   };
+
+  readonly rotaryRows = (): ProgramTensor => (this.#rotaryRows ??= this.b.scalar(rotaryRowsSlot, ['T']));
 
   readonly tokenTypes = (): ProgramTensor => (this.#tokenTypes ??= this.b.scalar(tokenTypesSlot, ['T']));
 

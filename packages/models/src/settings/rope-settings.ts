@@ -70,8 +70,28 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   const base = nested.number('rope_theta', fields.number('rope_theta', defaults.base ?? 10000));
   const share = nested.number('partial_rotary_factor', fields.number('partial_rotary_factor', defaults.share ?? 1));
   const rotaryDim = rotaryDimOf(fields, 'partial_rotary_factor', Math.floor(headDim * share), headDim);
-  const scaling = defaults.isPlain === true ? undefined : hubScaling(fields, nested);
-  return { layout: defaults.layout ?? 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+  const usual = { layout: defaults.layout ?? 'halves', base, rotaryDim };
+  if (defaults.isPlain === true) return usual;
+  const scaling = hubScaling(fields, nested);
+  const dynamic = hubDynamic(fields, nested);
+  if (dynamic !== undefined && defaults.layerType !== undefined) {
+    throw fields.refusal(
+      'rope_parameters',
+      'types that do not depend on the length, if layers have their own',
+      'dynamic',
+    );
+  }
+  return { ...usual, ...(scaling && { scaling }), ...(dynamic && { dynamic }) };
+}
+
+/** The original context of `dynamic` is that of the settings, not `original_max_position_embeddings`, as in transformers. */
+function hubDynamic(fields: Fields, nested: Fields): RopeConfig['dynamic'] {
+  if (ropeTypeOf(nested) !== 'dynamic') return undefined;
+  return { contextLength: fields.count('max_position_embeddings', 2048), factor: nested.number('factor') };
+}
+
+function ropeTypeOf(nested: Fields): string {
+  return nested.string('rope_type', nested.string('type', 'default'));
 }
 
 /** `rope_parameters`, those of a layer type if grouped by type, or `rope_scaling`. */
@@ -89,12 +109,12 @@ export function hasRopeByLayerType(fields: Fields, layerType: string): boolean {
 }
 
 function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
-  const type = nested.string('rope_type', nested.string('type', 'default'));
+  const type = ropeTypeOf(nested);
   const trained = (): number => fields.count('max_position_embeddings', 2048);
   switch (type) {
     case 'default':
       return undefined;
-    case 'dynamic': // affects only positions beyond max_position_embeddings, where the context ends
+    case 'dynamic': // see hubDynamic
       return undefined;
     case 'linear':
       return { type: 'linear', factor: nested.number('factor') };

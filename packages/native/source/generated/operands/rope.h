@@ -33,20 +33,31 @@ struct frequencies {
   static int32_t numFrequencies(const Record& record) { return record.dim(2, 0); }
 };
 
+/** `[numTokens]` i32, optional */
+struct rows {
+  /** Position in the record. */
+  static constexpr int index = 3;
+  static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(3)); }
+  static bool isPresent(const Record& record) { return record.isPresent(3); }
+  static int32_t numElements(const Record& record) { return record.countElements(3); }
+  static int32_t numTokens(const Record& record) { return record.dim(3, 0); }
+};
+
 /** `[numTokens, numHeads, headDim]` f32 */
 struct y {
   /** Position in the record. */
-  static constexpr int index = 3;
-  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(3)); }
-  static int32_t numElements(const Record& record) { return record.countElements(3); }
-  static int32_t numTokens(const Record& record) { return record.dim(3, 0); }
-  static int32_t numHeads(const Record& record) { return record.dim(3, 1); }
-  static int32_t headDim(const Record& record) { return record.dim(3, 2); }
+  static constexpr int index = 4;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(4)); }
+  static int32_t numElements(const Record& record) { return record.countElements(4); }
+  static int32_t numTokens(const Record& record) { return record.dim(4, 0); }
+  static int32_t numHeads(const Record& record) { return record.dim(4, 1); }
+  static int32_t headDim(const Record& record) { return record.dim(4, 2); }
 };
 
 struct attributes {
   static int32_t layout(const Record& record) { return record.attributeI(0); }
   static float amplitude(const Record& record) { return record.attributeF(1); }
+  static int32_t numPairs(const Record& record) { return record.attributeI(2); }
 };
 
 constexpr int32_t LAYOUT_NEIGHBORS = 0;

@@ -1,0 +1,63 @@
+/**
+ * RoPE whose frequencies depend on the length of the sequence, as in transformers (`dynamic_rope_update` of
+ * modeling_rope_utils.py and `prepare_inputs_for_generation` of Phi 3):
+ * - LongRoPE has one set of frequencies for sequences up to `contextLength` and another for longer ones. When a generation passes
+ *   that length, all cached keys are computed anew.
+ * - Dynamic NTK raises the base with the length: all tokens of a prompt are rotated by the length of the prompt, and each
+ *   generated token by its own position plus one. Cached keys keep their rotation.
+ */
+import type { RopeScaling } from '@winnow/ops';
+import type { RopeConfig } from './config.js';
+
+export interface RotaryLengths {
+  /** Longest sequence with the usual frequencies. */
+  readonly contextLength: number;
+  /** The longest sequence that the table of frequencies has a row for; `Infinity` for any. */
+  readonly maxLength: number;
+  /**
+   * What the rotation of a sequence depends on: 0 for the usual frequencies. Keys of sequences with different values differ.
+   * @param numTokens length of its prompt
+   */
+  keyOf(numTokens: number): number;
+  /** Whether a sequence of the key 0 takes another when it grows to this length. */
+  changesAt(numTokens: number): boolean;
+  /** The row of frequencies of a token. @param key of its sequence */
+  rowOf(key: number, position: number): number;
+  /** The scaling of a prompt with this key. */
+  scalingOf(key: number): RopeScaling | undefined;
+  /** The keys whose frequencies are the rows of the table, in their order. */
+  readonly rowKeys: readonly number[];
+}
+
+/** `undefined` for models whose frequencies do not depend on the length. */
+export function rotaryLengthsOf(rope: RopeConfig): RotaryLengths | undefined {
+  if (rope.beyond !== undefined) return longRope(rope, rope.beyond);
+  return rope.dynamic && dynamicNtk(rope.dynamic);
+}
+
+function longRope(rope: RopeConfig, { contextLength, scaling }: NonNullable<RopeConfig['beyond']>): RotaryLengths {
+  return {
+    contextLength,
+    maxLength: Infinity,
+    keyOf: (numTokens) => (numTokens > contextLength ? 1 : 0),
+    changesAt: (numTokens) => numTokens > contextLength,
+    rowOf: (key) => key,
+    scalingOf: (key) => (key === 0 ? rope.scaling : scaling),
+    rowKeys: [0, 1],
+  };
+}
+
+/** The base for a length L beyond C: `base * (factor L / C - (factor - 1))^(d / (d - 2))`; row `L - C` has its frequencies. */
+function dynamicNtk({ contextLength, factor }: NonNullable<RopeConfig['dynamic']>): RotaryLengths {
+  const maxLength = Math.max(contextLength, Math.floor(factor * contextLength));
+  const stretch = (length: number): number => (factor * length) / contextLength - (factor - 1);
+  return {
+    contextLength,
+    maxLength,
+    keyOf: (numTokens) => (numTokens > contextLength ? numTokens : 0),
+    changesAt: () => false,
+    rowOf: (key, position) => Math.min(maxLength, Math.max(contextLength, key, position + 1)) - contextLength,
+    scalingOf: (key) => (key === 0 ? undefined : { type: 'ntk', factor: stretch(key) }),
+    rowKeys: [0, ...Array.from({ length: maxLength - contextLength }, (_, row) => contextLength + row + 1)],
+  };
+}
