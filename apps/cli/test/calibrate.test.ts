@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { demoModelUrl } from '@winnow/demo-model';
 import * as engine from '@winnow/engine';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { runCli, TestHost } from './run-cli.js';
@@ -44,6 +45,28 @@ async function calibrate(name: string, ...argv: readonly string[]): Promise<stri
   expect(run).toMatchObject({ code: 0, stderr: '' });
   return path;
 }
+
+test('--imatrix: collects an importance matrix, by which convert quantizes', { timeout: 60_000 }, async () => {
+  const demo = fileURLToPath(demoModelUrl);
+  const [imatrix, target] = [join(folder, 'imatrix.gguf'), join(folder, 'demo.gguf')];
+  const samples = ['--samples', '4', '--sample-tokens', '32'];
+  const { code, stdout } = await runCli(engine, ['calibrate', demo, ...samples, '-t', '1', '--imatrix', imatrix]);
+  expect({ code, stdout }).toEqual({
+    code: 0,
+    stdout: expect.stringMatching(/^written: .*imatrix\.gguf, \d+ matrices\n$/),
+  });
+  const plain = await runCli(engine, ['convert', demo, target, '--type', 'iq4_nl']);
+  const before = readFileSync(target);
+  const weighted = await runCli(engine, ['convert', demo, target, '--type', 'iq4_nl', '--imatrix', imatrix, '--force']);
+  expect([plain.code, weighted.code]).toEqual([0, 0]);
+  expect(weighted.stderr).not.toMatch(/not of this model/);
+  expect(readFileSync(target).equals(before)).toBe(false);
+  const wrong = await runCli(engine, ['calibrate', demo, '--rank', '32', '--imatrix', imatrix]);
+  expect(wrong).toMatchObject({
+    code: 2,
+    stderr: expect.stringMatching(/--rank: expected no flag of neuron predictors/),
+  });
+});
 
 describe('winnow calibrate', { timeout: 120_000 }, () => {
   test('prints a line and a bar per layer, the means and whether the target is met, and writes the file', async () => {

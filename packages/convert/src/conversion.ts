@@ -3,6 +3,7 @@ import type { StoredTensor } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import type { HubModel } from '@winnow/hub';
 import type { KeptWeight, ModelFile, QuantizeType } from '@winnow/models';
+import type { ImportanceMatrix } from './imatrix.js';
 import type { OptionNames } from '@winnow/tensor';
 
 /** An open model. The caller closes it. */
@@ -20,6 +21,11 @@ export interface ConvertOptions {
   readonly type?: QuantizeType;
   /** Requantize quantized weights, which accumulates the errors of both types. Default false: an error. */
   readonly allowRequantize?: boolean;
+  /**
+   * Importance of the input columns of each matrix, by which quantization weights errors: q2_K to q6_K, iq4_nl, iq4_xs and mxfp4.
+   * Matrices that it does not have are quantized without.
+   */
+  readonly importance?: ImportanceMatrix;
   /** Maximum bytes of tensor data per file. Default: a single GGUF file; safetensors files of 5 GB. */
   readonly splitSizeBytes?: number;
   readonly signal?: AbortSignal;
@@ -29,6 +35,7 @@ export interface ConvertOptions {
 export const convertNames: OptionNames<ConvertOptions> = {
   type: true,
   allowRequantize: true,
+  importance: { source: true, columns: true },
   splitSizeBytes: true,
   signal: true,
   onProgress: true,

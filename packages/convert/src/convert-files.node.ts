@@ -12,15 +12,18 @@ import { ArgumentError, checkOptions, FormatError, IoError, type OptionNames } f
 import { convertToFolder } from './to-folder.js';
 import { convertToGguf } from './to-gguf.js';
 import { convertNames, type ConvertOptions, type ConvertResult, type ConvertSource } from './conversion.js';
+import { readImportanceMatrix, type ImportanceMatrix } from './imatrix.js';
 import { replaceFolder } from './replace-folder.node.js';
 import type { ConvertTarget } from './write-files.js';
 
 export interface ConvertFilesOptions extends ConvertOptions {
   /** Overwrite existing files. Default false: an existing file is an error. */
   readonly overwrite?: boolean;
+  /** Path of an importance matrix, see `ConvertOptions.importance`. */
+  readonly imatrix?: string;
 }
 
-const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, overwrite: true };
+const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, overwrite: true, imatrix: true };
 
 /**
  * Converts the GGUF file, Hugging Face folder or whole model in one safetensors file at `source`.
@@ -28,7 +31,8 @@ const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, o
  * other is a folder, which is created. Files appear only when all of them are complete; a killed process leaves the old
  * model, the new one or none, and never files of both.
  * @throws {ArgumentError} when the destination exists or is the source, or for contradictory options
- * @throws {FormatError} for a model that is not supported or that the target format cannot represent
+ * @throws {FormatError} for a model that is not supported or that the target format cannot represent, and for an importance matrix
+ *   of another model
  * @throws {IoError} when reading or writing fails, a full disk included
  */
 export async function convertFiles(
@@ -37,7 +41,9 @@ export async function convertFiles(
   options: ConvertFilesOptions = {},
 ): Promise<ConvertResult> {
   checkOptions(options, convertFilesNames);
-  const { overwrite = false, ...convertOptions } = options;
+  const { overwrite = false, imatrix, ...given } = options;
+  const importance = imatrix === undefined ? given.importance : await openImportance(imatrix, options.signal);
+  const convertOptions = { ...given, ...(importance === undefined ? {} : { importance }) };
   const isGguf = /\.gguf$/i.test(destination);
   if (!isGguf && !overwrite && (await kindOf(join(destination, 'config.json'))) !== undefined) {
     throw existing(destination);
@@ -61,6 +67,15 @@ export async function convertFiles(
     );
   } finally {
     await opened.file.store.close();
+  }
+}
+
+async function openImportance(path: string, signal: AbortSignal | undefined): Promise<ImportanceMatrix> {
+  const source = await fileSource(path);
+  try {
+    return await readImportanceMatrix(source, signal === undefined ? {} : { signal });
+  } finally {
+    await source.close();
   }
 }
 

@@ -1,12 +1,13 @@
 /** Maps the weights of a model to the tensors of a format: fused, transposed and offset as its requests specify. */
 import type { StoredTensor } from '@winnow/bytes';
 import { reencodedView, reshapedView, rowsView, transposedView, type Weight, type WeightRequest } from '@winnow/models';
-import { FormatError, type DType } from '@winnow/tensor';
+import { FormatError, type DType, type Shape } from '@winnow/tensor';
 import { concatenatedView, mappedF32View, mergedMatricesView, zerosView } from './views.js';
 
 /**
  * @param requests of the target format, whose `name` is that of a weight
  * @param dtypeOf the dtype to store a weight in; fused parts must agree
+ * @param importance of the columns of a tensor of that name and shape, if known
  * @throws {FormatError} when the format has no tensor for a weight
  */
 export function layOut(
@@ -14,6 +15,7 @@ export function layOut(
   weights: ReadonlyMap<string, Weight>,
   requests: readonly WeightRequest[],
   dtypeOf: (weight: Weight) => DType,
+  importance: (storedName: string, shape: Shape) => Float32Array | undefined = () => undefined,
 ): StoredTensor[] {
   checkAllStored(source, weights, requests);
   const groups = new Map<string, WeightRequest[]>();
@@ -34,7 +36,7 @@ export function layOut(
       const { stored } = owners[index] as Weight;
       const shaped = reshapedView(stored, shape);
       if (how === 'transposed-rows') return transposed(source, shaped, dtype);
-      return reencodedView(shaped, isPlain ? dtype : 'f32');
+      return reencodedView(shaped, isPlain ? dtype : 'f32', importance(storedName, shape));
     });
     const laid = storedAs(source, wholeOf(storedName, parts, encoded), first.storedAs, dtype);
     if (first.stackOf === undefined) return [{ ...laid, name: storedName, read: laid.read }];

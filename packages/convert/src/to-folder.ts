@@ -54,6 +54,10 @@ export async function convertToFolder(
   if (type !== undefined && !isFolderType(type)) {
     throw new ArgumentError({ argument: 'type', expected: `${folderTypes.join(' | ')} for a folder`, actual: type });
   }
+  if (options.importance !== undefined) {
+    const expected = 'none for a folder, whose weights are not quantized';
+    throw new ArgumentError({ argument: 'importance', expected, actual: options.importance.source });
+  }
   const notices: string[] = [];
   const describe = describerOf(source.file);
   const description = withHubName(await describe(source.file), source);

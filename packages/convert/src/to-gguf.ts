@@ -7,6 +7,7 @@ import {
   mainDType,
   plannedStore,
   quantizedDType,
+  quantizeTypes,
   reencodedView,
   type EmbedderDescription,
   type KeptWeight,
@@ -14,9 +15,10 @@ import {
   type QuantizeType,
   type Weight,
 } from '@winnow/models';
-import { ArgumentError, checkOptions, FormatError, type DType, type Shape } from '@winnow/tensor';
+import { ArgumentError, checkOptions, FormatError, usesImportance, type DType, type Shape } from '@winnow/tensor';
 import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
+import { importanceOf, type ImportanceMatrix } from './imatrix.js';
 import { layOut } from './layout.js';
 import { describerOf, rankingPairs } from './ranking.js';
 import { reorderWeights } from './reorder.js';
@@ -74,6 +76,7 @@ export async function convertToGguf(
   checkOptions(options, convertNames);
   const { type, splitSizeBytes = Number.POSITIVE_INFINITY, signal } = options;
   if (type !== undefined) checkQuantizeType('type', type);
+  checkImportance(options);
   const content = source.format === 'gguf' ? fromGguf(source, options) : await fromFolder(source, options);
   const { tensors, kept, notices } = content;
   const pairs = withFileType(content.pairs, tensors, type);
@@ -113,19 +116,55 @@ export async function convertToGguf(
 /** Rewrites a GGUF file with other weight types. */
 function fromGguf(
   { gguf }: Extract<ConvertSource, { format: 'gguf' }>,
-  { type, allowRequantize = false }: ConvertOptions,
+  { type, allowRequantize = false, importance }: ConvertOptions,
 ): GgufContent {
   const kept: KeptWeight[] = [];
+  const weighted = new WeightedColumns(importance);
   const isTied = !gguf.tensors.has('output.weight');
   const architecture = gguf.metadata.getString('general.architecture', '');
   const numLayers = Number(gguf.metadata.get(`${architecture}.block_count`)?.value ?? 0);
   const tensors = [...gguf.tensors.values()].map((tensor) => {
     if (type === undefined) return tensor;
     const dtype = chosenDType(tensor, { dtype: type, isTied, numLayers, allowRequantize }, kept);
-    return reencodedView(tensor, dtype);
+    return reencodedView(tensor, dtype, weighted.of(tensor.name, tensor.shape));
   });
   const pairs = [...gguf.metadata].filter(([key]) => !key.startsWith('split.')) as GgufPairs;
-  return { pairs, tensors, kept, notices: [] };
+  return { pairs, tensors, kept, notices: weighted.notices() };
+}
+
+/** @throws {ArgumentError} when the importance would have no effect */
+function checkImportance({ type, importance }: ConvertOptions): void {
+  if (importance === undefined || (type !== undefined && usesImportance(mainDType(type)))) return;
+  const expected = `a type whose scales are searched for: ${quantizeTypes.filter(usesImportance).join(', ')} or q4_K_M`;
+  throw new ArgumentError({ argument: 'type', expected, actual: String(type) });
+}
+
+/** Looks up the importance of columns, and counts how many matrices have one. */
+class WeightedColumns {
+  readonly #importance: ImportanceMatrix | undefined;
+  readonly #used = new Set<string>();
+
+  constructor(importance: ImportanceMatrix | undefined) {
+    this.#importance = importance;
+  }
+
+  readonly of = (name: string, shape: Shape): Float32Array | undefined => {
+    if (this.#importance === undefined || shape.length < 2) return undefined;
+    const found = importanceOf(this.#importance, name, shape);
+    if (found !== undefined) this.#used.add(name);
+    return found;
+  };
+
+  notices(): string[] {
+    if (this.#importance === undefined) return [];
+    const { source, columns } = this.#importance;
+    const others = [...columns.keys()].filter((name) => !this.#used.has(name));
+    if (this.#used.size === 0) {
+      const message = `expected importances of matrices of this model, got ${others.slice(0, 3).join(', ')}`;
+      throw new FormatError({ source, field: 'tensors', message });
+    }
+    return others.length === 0 ? [] : [`${source}: importances of ${others.length} matrices are not of this model`];
+  }
 }
 
 interface Choice {
@@ -178,7 +217,7 @@ function withoutVision(
 
 async function fromFolder(
   source: Extract<ConvertSource, { format: 'safetensors' }>,
-  { type, allowRequantize = false }: ConvertOptions,
+  { type, allowRequantize = false, importance }: ConvertOptions,
 ): Promise<GgufContent> {
   const describe = describerOf(source.file);
   const notices: string[] = [];
@@ -218,7 +257,9 @@ async function fromFolder(
     const floatOnly = quantizedDType({ name, shape, dtype: 'f32' }, { ...choice, dtype: 'f16' }).dtype === 'f32';
     return floatOnly ? 'f32' : chosenDType({ name, shape, dtype: own }, choice, kept);
   };
-  const tensors = layOut(source.file.store.name, weights, planned.requests, choose);
+  const weighted = new WeightedColumns(importance);
+  const tensors = layOut(source.file.store.name, weights, planned.requests, choose, weighted.of);
+  notices.push(...weighted.notices());
   const constants = [...tables].map(([name, values]) => tableTensor(name, values));
   return { pairs, tensors: [...constants, ...tensors], kept, notices };
 }

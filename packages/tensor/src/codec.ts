@@ -112,6 +112,22 @@ const encoders: Readonly<Partial<Record<DType, Encoder>>> = {
   mxfp4: encodeMxfp4,
 };
 
+const weighted: ReadonlySet<DType> = new Set<DType>([
+  'q2_K',
+  'q3_K',
+  'q4_K',
+  'q5_K',
+  'q6_K',
+  'iq4_nl',
+  'iq4_xs',
+  'mxfp4',
+]);
+
+/** Whether the encoder of a data type weights errors by `importance`. */
+export function usesImportance(dtype: DType): boolean {
+  return weighted.has(dtype);
+}
+
 /** The bare decoder of a data type, for hot loops: look it up once. It neither validates nor allocates (see `Decoder`). */
 export function decoder(dtype: DType): Decoder {
   dtypeInfo(dtype);
@@ -167,24 +183,42 @@ export interface EncodeOptions {
   readonly byteOffset?: number;
   /** Values to encode, whole blocks. Default: all from `valueOffset`. */
   readonly numValues?: number;
+  /** The weight of the squared error of each of `values`, positive; formats without `usesImportance` ignore it. Default: 1. */
+  readonly importance?: Float32Array;
 }
 
 /**
  * Packs float32 values as `dtype`. Writes only the bytes of these values. q4_0, q4_1, q5_0, q5_1 and q8_0 give the bytes
- * of llama.cpp; the others search for the scales of least squared error.
+ * of llama.cpp; the others search for the scales of least squared error, weighted by the importance of the values.
  * @throws {ArgumentError} when a value for a block format is NaN or infinite: it would spoil its whole block
  * @throws {DTypeError} when Winnow can only read this data type
  * @throws {ShapeError} when the values are not whole blocks, or do not fit `values` or `out`
  */
 export function encode(dtype: DType, values: Float32Array, out: Uint8Array, options: EncodeOptions = {}): void {
-  const { byteOffset = 0, valueOffset = 0 } = options;
+  const { byteOffset = 0, valueOffset = 0, importance } = options;
   const numValues = options.numValues ?? Math.max(0, values.length - valueOffset);
   const op = `encode(${dtype})`;
   const encodeBlocks = encoder(dtype);
   checkRange(op, 'values to read', valueOffset, numValues, values.length);
   checkRange(op, 'bytes to write', byteOffset, sizeOf(dtype, numValues), out.length);
   if (dtypeInfo(dtype).isQuantized) checkFinite(values, valueOffset, numValues);
-  encodeBlocks(values, valueOffset, out, byteOffset, numValues);
+  if (importance !== undefined) {
+    checkRange(op, 'importance to read', valueOffset, numValues, importance.length);
+    checkImportance(importance, valueOffset, numValues);
+  }
+  encodeBlocks(values, valueOffset, out, byteOffset, numValues, importance);
+}
+
+function checkImportance(importance: Float32Array, offset: number, length: number): void {
+  for (let index = offset; index < offset + length; index++) {
+    const value = importance[index];
+    if (value > 0 && value < Infinity) continue;
+    throw new ArgumentError({
+      argument: 'importance',
+      expected: 'finite positive numbers',
+      actual: `${value} at index ${index}`,
+    });
+  }
 }
 
 function checkFinite(values: Float32Array, offset: number, length: number): void {

@@ -36,7 +36,16 @@ export {
   halfTable,
   halfToFloat,
 } from './half.js';
-export { canEncode, decode, decoder, encode, encoder, type DecodeOptions, type EncodeOptions } from './codec.js';
+export {
+  canEncode,
+  decode,
+  decoder,
+  encode,
+  encoder,
+  usesImportance,
+  type DecodeOptions,
+  type EncodeOptions,
+} from './codec.js';
 export type { Decoder, Encoder } from './codecs/signatures.js';
 export { JsonFields } from './json-fields.js';
 export { LruMap } from './lru-map.js';

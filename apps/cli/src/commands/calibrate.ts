@@ -13,6 +13,7 @@ import {
 import { definedFields, invariant } from '@winnow/tensor';
 import { openCalculator } from '../models/calculator.js';
 import { cutParagraphs, cutText, type CalibrationText } from '../models/calibration-text.js';
+import { collectImatrix } from './calibrate-imatrix.js';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { UsageError } from '../errors/errors.js';
 import { formatBytes, formatJson, formatPercent } from '../terminal/format.js';
@@ -48,6 +49,7 @@ interface CalibrateFlags extends CommonFlags {
   readonly epochs: number;
   readonly seed: number;
   readonly output?: string;
+  readonly imatrix?: string;
   readonly threads?: number;
   readonly backend?: 'wasm' | 'reference';
   readonly quantize?: LoadOptions['quantize'];
@@ -60,6 +62,7 @@ Examples:
   $ winnow calibrate
   $ winnow calibrate model.gguf --text book.txt --target-recall 0.95
   $ winnow calibrate model.gguf --text book.txt --predictor gate-threshold --target-sparsity 0.5
+  $ winnow calibrate model.gguf --text book.txt --imatrix imatrix.gguf
   $ winnow run model.gguf --sparsity model${sidecarSuffix} -p 'Once upon a time'
 
 Predictors: low-rank predicts from the hidden state (auto for ReLU and ungated FFNs), low-rank-product predicts gate and
@@ -88,6 +91,7 @@ function addCalibrationOptions(command: Command): void {
         shareOrZero,
       ),
       choiceOption('--predictor <kind>', 'neuron predictor', predictors).default('auto', 'auto'),
+      flag('--imatrix <file>', 'write an importance matrix for "convert --imatrix" instead'),
       flag('-o, --output <file>', `output file (default: the model's name with ${sidecarSuffix})`),
     ],
     advanced: [
@@ -125,8 +129,27 @@ export function registerCalibrate(program: Command, host: CommandHost): void {
   addOutputOptions(command, 'print one JSON object');
   describe(command, 'Finds the FFN neurons that can be skipped and writes a .sparse.safetensors file.', examples);
   command.action((model: string | undefined, flags: CalibrateFlags) =>
-    host.run(flags, (context) => calibrateModel(chooseModel(model, flags.model), flags, context)),
+    host.run(flags, (context) => {
+      const { imatrix } = flags;
+      const name = chooseModel(model, flags.model);
+      if (imatrix === undefined) return calibrateModel(name, flags, context);
+      refusePredictorFlags(flags);
+      return collectImatrix(name, { ...flags, imatrix }, context);
+    }),
   );
+}
+
+/** @throws {UsageError} for flags of neuron predictors beside `--imatrix` */
+function refusePredictorFlags({ output, targetRecall, targetSparsity, rank, predictor }: CalibrateFlags): void {
+  const given = {
+    '--output': output,
+    '--target-recall': targetRecall,
+    '--target-sparsity': targetSparsity,
+    '--rank': rank,
+  };
+  const [name] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
+  const wrong = name ?? (predictor === 'auto' ? undefined : '--predictor');
+  if (wrong !== undefined) throw new UsageError(`${wrong}: expected no flag of neuron predictors with --imatrix`);
 }
 
 async function calibrateModel(

@@ -16,6 +16,7 @@ Examples:
   $ winnow convert ./model-folder model.gguf --type q4_K
   $ winnow convert owner/name model.gguf --type q8_0 --split-size 2GB
   $ winnow convert model.gguf small.gguf --type q4_0
+  $ winnow convert owner/name model.gguf --type iq4_xs --imatrix imatrix.gguf
   $ winnow convert model.gguf ./model-folder --type f16
 
 Tensors are streamed, so a model may be larger than memory. New files appear when all of them are complete.
@@ -26,6 +27,7 @@ interface ConvertFlags extends CommonFlags {
   readonly splitSize?: number;
   readonly force?: boolean;
   readonly allowRequantize?: boolean;
+  readonly imatrix?: string;
 }
 
 export function registerConvert(program: Command, host: CommandHost): void {
@@ -46,6 +48,11 @@ export function registerConvert(program: Command, host: CommandHost): void {
       ),
       sizeOption('--split-size <size>', 'maximum size of tensor data per file, such as 2GB'),
       flag('--force', 'replace existing files'),
+      parsedOption(
+        '--imatrix <file>',
+        'importance matrix of llama-imatrix, by which quantization weights errors (q2_K to q6_K, iq4_nl, iq4_xs, mxfp4)',
+        (_, text) => text,
+      ),
       flag('--allow-requantize', 'requantize quantized weights; both quantization errors add up'),
     ],
   });
@@ -70,6 +77,7 @@ async function convert(
   }
   const result = await convertFiles(path, destination, {
     ...(flags.type === undefined ? {} : { type: flags.type }),
+    ...(flags.imatrix === undefined ? {} : { imatrix: flags.imatrix }),
     ...(flags.splitSize === undefined ? {} : { splitSizeBytes: flags.splitSize }),
     overwrite: flags.force === true,
     allowRequantize: flags.allowRequantize === true,

@@ -18,11 +18,12 @@ const tileValues = 1 << 20;
 /**
  * The values of `stored` as `dtype`. A read holds at most one tile of decoded values in addition to its target. The
  * result equals `encode(decode(...))` of the whole tensor, because blocks never cross the end of a row.
+ * @param importance weights of the squared errors of columns, `[numMatrices, rowLength]` or `[rowLength]`. Default: all 1
  * @throws {ArgumentError} when rows are not whole blocks of `dtype`
  * @throws {DTypeError} when there is no encoder for it; reading throws `FormatError` for values that blocks cannot
  *   represent
  */
-export function reencodedView(stored: StoredTensor, dtype: DType): StoredTensor {
+export function reencodedView(stored: StoredTensor, dtype: DType, importance?: Float32Array): StoredTensor {
   if (stored.dtype === dtype) return stored;
   const { blockSize, blockBytes } = dtypeInfo(dtype);
   const from = dtypeInfo(stored.dtype);
@@ -50,13 +51,16 @@ export function reencodedView(stored: StoredTensor, dtype: DType): StoredTensor 
       const values = new Float32Array(capacity);
       const stored8 = new Uint8Array((capacity / from.blockSize) * from.blockBytes);
       const encoded = new Uint8Array((capacity / blockSize) * blockBytes);
+      const weights = importance && new Float32Array(capacity);
       for (let begin = first; begin < end; begin += capacity) {
         const count = Math.min(capacity, Math.ceil((end - begin) / unit) * unit, numValues - begin);
         const piece = stored8.subarray(0, (count / from.blockSize) * from.blockBytes);
         await stored.read(piece, { ...options, byteOffset: (begin / from.blockSize) * from.blockBytes });
         decodeValues(piece, 0, values, 0, count);
         if (blockSize > 1) checkFinite(stored.name, values, count, begin);
-        encodeValues(values, 0, encoded, 0, count);
+        if (weights !== undefined && importance !== undefined)
+          spreadColumns(importance, rowLength, numValues, weights, begin, count);
+        encodeValues(values, 0, encoded, 0, count, weights);
         const at = (begin / blockSize) * blockBytes; // of the tile, in the tensor
         const low = Math.max(at, byteOffset);
         const high = Math.min(at + (count / blockSize) * blockBytes, endByte);
@@ -64,6 +68,26 @@ export function reencodedView(stored: StoredTensor, dtype: DType): StoredTensor 
       }
     },
   };
+}
+
+/** Fills `out` with the weights of the values `[begin, begin + count)`. */
+function spreadColumns(
+  columns: Float32Array,
+  rowLength: number,
+  numValues: number,
+  out: Float32Array,
+  begin: number,
+  count: number,
+): void {
+  const valuesPerMatrix = (numValues * rowLength) / columns.length;
+  for (let at = 0; at < count;) {
+    const value = begin + at;
+    const column = value % rowLength;
+    const first = Math.floor(value / valuesPerMatrix) * rowLength;
+    const row = columns.subarray(first + column, first + Math.min(rowLength, column + count - at));
+    out.set(row, at);
+    at += row.length;
+  }
 }
 
 /** A single non-finite value would spoil its whole block. */

@@ -7,27 +7,31 @@ import { nearestHalf, nearestScale } from './k-quants-encode.js';
 import { doubledE2m1 } from './q32.js';
 import { writeHalf } from './q32-encode.js';
 import { fitScale } from './scale-search.js';
-import type { Encoder } from './signatures.js';
+import type { Encoder, Importance } from './signatures.js';
 
-const numCodes = 16;
-
-/** The code of the level nearest to a value, of ascending levels. */
-function codeOf(value: number): number {
+/** The index of the level nearest to a value, the lower one of two; a power of 2 of ascending levels. */
+function nearestLevel(levels: Int8Array, value: number): number {
   let low = 0;
-  for (let step = numCodes / 2; step >= 1; step /= 2) {
+  for (let step = levels.length / 2; step >= 1; step /= 2) {
     const next = low + step;
-    if (value > (iq4Values[next - 1] + iq4Values[next]) / 2) low = next;
+    if (value > (levels[next - 1] + levels[next]) / 2) low = next;
   }
   return low;
+}
+
+function codeOf(value: number): number {
+  return nearestLevel(iq4Values, value);
 }
 
 /** Candidates reach as far from the lowest and the highest level as in llama.cpp from the lowest. */
 const distance = 0.7;
 
-function fitBlock(values: Float32Array, first: number): number {
-  const fit = (end: number): number => fitScale(values, first, 32, end, distance, (value) => iq4Values[codeOf(value)]);
-  const [negative, positive] = [fit(iq4Values[0]), fit(iq4Values[numCodes - 1])];
-  return errorOfBlock(values, first, positive) < errorOfBlock(values, first, negative) ? positive : negative;
+function fitBlock(values: Float32Array, importance: Importance, first: number): number {
+  const levelOf = (value: number): number => iq4Values[codeOf(value)];
+  const fit = (end: number): number => fitScale(values, importance, first, 32, end, distance, levelOf);
+  const error = (scale: number): number => errorOfBlock(values, importance, first, scale);
+  const [negative, positive] = [fit(iq4Values[0]), fit(iq4Values[iq4Values.length - 1])];
+  return error(positive) < error(negative) ? positive : negative;
 }
 
 function writeCodes(values: Float32Array, first: number, scale: number, out: Uint8Array, at: number): void {
@@ -37,17 +41,20 @@ function writeCodes(values: Float32Array, first: number, scale: number, out: Uin
   }
 }
 
-function errorOfBlock(values: Float32Array, first: number, scale: number): number {
+function errorOfBlock(values: Float32Array, importance: Importance, first: number, scale: number): number {
   const inverse = scale === 0 ? 0 : 1 / scale;
   let error = 0;
-  for (let i = first; i < first + 32; i++) error += (values[i] - scale * iq4Values[codeOf(values[i] * inverse)]) ** 2;
+  for (let i = first; i < first + 32; i++) {
+    const difference = values[i] - scale * iq4Values[codeOf(values[i] * inverse)];
+    error += difference * difference * (importance === undefined ? 1 : importance[i]);
+  }
   return error;
 }
 
-export const encodeIq4Nl: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeIq4Nl: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 32, at += 18) {
-    const d = nearestHalf(fitBlock(values, from));
+    const d = nearestHalf(fitBlock(values, importance, from));
     writeHalf(out, at, d);
     writeCodes(values, from, d, out, at + 2);
   }
@@ -55,12 +62,12 @@ export const encodeIq4Nl: Encoder = (values, valueOffset, out, byteOffset, numVa
 
 const realScales = new Float64Array(8);
 
-export const encodeIq4Xs: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeIq4Xs: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 136) {
     let largest = 0;
     for (let sub = 0; sub < 8; sub++) {
-      realScales[sub] = fitBlock(values, from + sub * 32);
+      realScales[sub] = fitBlock(values, importance, from + sub * 32);
       if (Math.abs(realScales[sub]) > Math.abs(largest)) largest = realScales[sub];
     }
     const d = nearestHalf(largest / -32);
@@ -68,7 +75,7 @@ export const encodeIq4Xs: Encoder = (values, valueOffset, out, byteOffset, numVa
     out.fill(0, at + 2, at + 8);
     for (let sub = 0; sub < 8; sub++) {
       const first = from + sub * 32;
-      const scale = nearestScale(d, realScales[sub], 32, (own) => errorOfBlock(values, first, own));
+      const scale = nearestScale(d, realScales[sub], 32, (own) => errorOfBlock(values, importance, first, own));
       out[at + 2 + (sub >> 2)] |= ((scale + 32) >> 4) << ((sub & 3) * 2);
       out[at + 4 + (sub >> 1)] |= ((scale + 32) & 15) << ((sub & 1) * 4);
       writeCodes(values, first, d * scale, out, at + 8 + sub * 16);
@@ -76,39 +83,42 @@ export const encodeIq4Xs: Encoder = (values, valueOffset, out, byteOffset, numVa
   }
 };
 
+const magnitudes = doubledE2m1.subarray(0, 8);
+
 /** The code of the nearest number; 0 for negative ones near 0, too. */
 function e2m1CodeOf(value: number): number {
-  let best = 0;
-  for (let code = 1; code < numCodes; code++) {
-    if (Math.abs(value - doubledE2m1[code]) < Math.abs(value - doubledE2m1[best])) best = code;
-  }
-  return best;
+  const code = nearestLevel(magnitudes, Math.abs(value));
+  return value < 0 && code > 0 ? code + 8 : code;
 }
 
 /** The largest exponent whose largest number f32 can hold. */
 const maxExponent = 252;
 
-function mxfp4Error(values: Float32Array, first: number, exponent: number): number {
+function mxfp4Error(values: Float32Array, importance: Importance, first: number, exponent: number): number {
   const d = 2 ** (exponent - 128);
   let error = 0;
-  for (let i = first; i < first + 32; i++) error += (values[i] - d * doubledE2m1[e2m1CodeOf(values[i] / d)]) ** 2;
+  for (let i = first; i < first + 32; i++) {
+    const difference = values[i] - d * doubledE2m1[e2m1CodeOf(values[i] / d)];
+    error += difference * difference * (importance === undefined ? 1 : importance[i]);
+  }
   return error;
 }
 
 /** The exponent that has room for the largest value, or the one below, which cuts it off but is finer for the others. */
-function exponentOf(values: Float32Array, first: number): number {
+function exponentOf(values: Float32Array, importance: Importance, first: number): number {
   let largest = 0;
   for (let i = first; i < first + 32; i++) largest = Math.max(largest, Math.abs(values[i]));
   if (largest === 0) return 0;
   const low = Math.min(maxExponent, Math.max(0, Math.floor(Math.log2(largest)) - 2 + 127));
   const high = Math.min(maxExponent, low + 1);
-  return mxfp4Error(values, first, high) < mxfp4Error(values, first, low) ? high : low;
+  const error = (exponent: number): number => mxfp4Error(values, importance, first, exponent);
+  return error(high) < error(low) ? high : low;
 }
 
-export const encodeMxfp4: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeMxfp4: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 32, at += 17) {
-    const exponent = exponentOf(values, from);
+    const exponent = exponentOf(values, importance, from);
     const d = 2 ** (exponent - 128);
     out[at] = exponent;
     for (let i = 0; i < 16; i++) {

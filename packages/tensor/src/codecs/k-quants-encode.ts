@@ -1,13 +1,13 @@
 /**
  * Quantization to q2_K, q3_K, q4_K, q5_K and q6_K. Per sub-block, `scale-search.ts` finds the real-valued scale (and min); these
  * are then stored as small integers times one binary16 scale per super-block, and the integers next to the rounded ones
- * are tried as well, since the codes can compensate for a rounded scale. Minimizes the plain squared error of every
- * super-block; llama.cpp gives large values more weight.
+ * are tried as well, since the codes can compensate for a rounded scale. Minimizes the squared error of every
+ * super-block, weighted by the importance of the values; llama.cpp gives large values more weight.
  */
 import { floatToHalf, halfToFloat } from '../half.js';
 import { saturateToHalfRange, writeHalf } from './q32-encode.js';
 import { errorOf, fitAffine, fitSymmetric, roundToCode, type AffineFit } from './scale-search.js';
-import type { Encoder } from './signatures.js';
+import type { Encoder, Importance } from './signatures.js';
 
 const fit: AffineFit = { scale: 0, min: 0 };
 const realScales = new Float64Array(16);
@@ -33,12 +33,19 @@ function clamp(value: number, min: number, max: number): number {
 }
 
 /** Fills `scales`, `mins` and `codes` (0 to `maxCode`) of the super-block; writes d and dmin, 4 bytes, to `out`. */
-function encodeAffine(values: Float32Array, first: number, layout: AffineLayout, out: Uint8Array, at: number): void {
+function encodeAffine(
+  values: Float32Array,
+  importance: Importance,
+  first: number,
+  layout: AffineLayout,
+  out: Uint8Array,
+  at: number,
+): void {
   const { numSubs, length, maxCode, maxScale } = layout;
   let largestScale = 0;
   let largestMin = 0;
   for (let sub = 0; sub < numSubs; sub++) {
-    fitAffine(values, first + sub * length, length, maxCode, fit);
+    fitAffine(values, importance, first + sub * length, length, maxCode, fit);
     realScales[sub] = fit.scale;
     realMins[sub] = fit.min;
     largestScale = Math.max(largestScale, fit.scale);
@@ -48,7 +55,7 @@ function encodeAffine(values: Float32Array, first: number, layout: AffineLayout,
   const dmin = nearestHalf(largestMin / maxScale);
   for (let sub = 0; sub < numSubs; sub++) {
     const from = first + sub * length;
-    chooseIntegers(values, from, layout, d, dmin, sub);
+    chooseIntegers(values, importance, from, layout, d, dmin, sub);
     const scale = d * scales[sub];
     const min = dmin * mins[sub];
     const inverse = scale === 0 ? 0 : 1 / scale;
@@ -62,6 +69,7 @@ function encodeAffine(values: Float32Array, first: number, layout: AffineLayout,
 
 function chooseIntegers(
   values: Float32Array,
+  importance: Importance,
   from: number,
   { length, maxCode, maxScale }: AffineLayout,
   d: number,
@@ -73,7 +81,7 @@ function chooseIntegers(
   let best = Infinity;
   for (let s = Math.max(0, scale - 1); s <= Math.min(maxScale, scale + 1); s++) {
     for (let m = Math.max(0, min - 1); m <= Math.min(maxScale, min + 1); m++) {
-      const error = errorOf(values, from, length, 0, maxCode, d * s, dmin * m);
+      const error = errorOf(values, importance, from, length, 0, maxCode, d * s, dmin * m);
       if (error < best) {
         best = error;
         scales[sub] = s;
@@ -115,10 +123,10 @@ function packTwoBits(out: Uint8Array, at: number): void {
   }
 }
 
-export const encodeQ2_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeQ2_K: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 84) {
-    encodeAffine(values, from, q2Layout, out, at + 80);
+    encodeAffine(values, importance, from, q2Layout, out, at + 80);
     for (let sub = 0; sub < 16; sub++) out[at + sub] = scales[sub] | (mins[sub] << 4);
     packTwoBits(out, at + 16);
   }
@@ -129,16 +137,22 @@ export const encodeQ2_K: Encoder = (values, valueOffset, out, byteOffset, numVal
  * @param zero codes reach from `-zero` to `zero - 1`, and are stored with `zero` added
  * @param maxScale scales reach from `-maxScale` to `maxScale - 1`: the longer end belongs to the largest scale
  */
-function encodeSymmetric(values: Float32Array, first: number, zero: number, maxScale: number): number {
+function encodeSymmetric(
+  values: Float32Array,
+  importance: Importance,
+  first: number,
+  zero: number,
+  maxScale: number,
+): number {
   let largest = 0;
   for (let sub = 0; sub < 16; sub++) {
-    realScales[sub] = fitSymmetric(values, first + sub * 16, 16, zero);
+    realScales[sub] = fitSymmetric(values, importance, first + sub * 16, 16, zero);
     if (Math.abs(realScales[sub]) > Math.abs(largest)) largest = realScales[sub];
   }
   const d = nearestHalf(largest / -maxScale);
   for (let sub = 0; sub < 16; sub++) {
     const from = first + sub * 16;
-    const error = (scale: number): number => errorOf(values, from, 16, -zero, zero - 1, scale, 0);
+    const error = (scale: number): number => errorOf(values, importance, from, 16, -zero, zero - 1, scale, 0);
     scales[sub] = nearestScale(d, realScales[sub], maxScale, error);
     const inverse = d * scales[sub] === 0 ? 0 : 1 / (d * scales[sub]);
     for (let i = 0; i < 16; i++) codes[sub * 16 + i] = roundToCode(values[from + i] * inverse, -zero, zero - 1) + zero;
@@ -162,10 +176,10 @@ export function nearestScale(d: number, realScale: number, maxScale: number, err
   return best;
 }
 
-export const encodeQ3_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeQ3_K: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 110) {
-    writeHalf(out, at + 108, encodeSymmetric(values, from, 4, 32));
+    writeHalf(out, at + 108, encodeSymmetric(values, importance, from, 4, 32));
     for (let i = 0; i < 32; i++) {
       let bits = 0;
       for (let plane = 0; plane < 8; plane++) bits |= (codes[plane * 32 + i] >> 2) << plane;
@@ -181,19 +195,19 @@ export const encodeQ3_K: Encoder = (values, valueOffset, out, byteOffset, numVal
   }
 };
 
-export const encodeQ4_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeQ4_K: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 144) {
-    encodeAffine(values, from, q4Layout, out, at);
+    encodeAffine(values, importance, from, q4Layout, out, at);
     packScales(out, at + 4);
     packNibblePairs(out, at + 16);
   }
 };
 
-export const encodeQ5_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeQ5_K: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 176) {
-    encodeAffine(values, from, q5Layout, out, at);
+    encodeAffine(values, importance, from, q5Layout, out, at);
     packScales(out, at + 4);
     for (let i = 0; i < 32; i++) {
       let bits = 0;
@@ -204,10 +218,10 @@ export const encodeQ5_K: Encoder = (values, valueOffset, out, byteOffset, numVal
   }
 };
 
-export const encodeQ6_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+export const encodeQ6_K: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 210) {
-    writeHalf(out, at + 208, encodeSymmetric(values, from, 32, 128));
+    writeHalf(out, at + 208, encodeSymmetric(values, importance, from, 32, 128));
     for (let sub = 0; sub < 16; sub++) out[at + 192 + sub] = scales[sub];
     packSixBits(out, at);
   }

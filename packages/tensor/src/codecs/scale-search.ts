@@ -2,8 +2,10 @@
  * Search for the scale of a sub-block that gives the least squared error. Codes and scale depend on each other, so:
  * try several scales near the one that spans the range, give each its codes and the least-squares scale for those
  * codes, keep the best, then alternate between codes and scale until it stops improving (k-means in one dimension,
- * S. P. Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28(2), 1982).
+ * S. P. Lloyd, "Least squares quantization in PCM", IEEE Trans. Inf. Theory 28(2), 1982). All sums are weighted by the
+ * importance of the values.
  */
+import type { Importance } from './signatures.js';
 
 /** Candidate scales stretch or shrink the code range by up to this many tenths of a code. */
 const searchSteps = 10;
@@ -33,12 +35,14 @@ const trial = { scale: 0, offset: 0, error: Infinity };
  */
 function tryAffine(
   values: Float32Array,
+  importance: Importance,
   first: number,
   length: number,
   maxCode: number,
   inverse: number,
   offset: number,
 ): void {
+  let sumW = 0;
   let sumX = 0;
   let sumXx = 0;
   let sumQ = 0;
@@ -47,17 +51,19 @@ function tryAffine(
   for (let i = 0; i < length; i++) {
     const x = values[first + i];
     const q = roundToCode((x - offset) * inverse, 0, maxCode);
-    sumX += x;
-    sumXx += x * x;
-    sumQ += q;
-    sumQq += q * q;
-    sumXq += x * q;
+    const w = importance === undefined ? 1 : importance[first + i];
+    sumW += w;
+    sumX += w * x;
+    sumXx += w * x * x;
+    sumQ += w * q;
+    sumQq += w * q * q;
+    sumXq += w * x * q;
   }
-  const determinant = length * sumQq - sumQ * sumQ;
+  const determinant = sumW * sumQq - sumQ * sumQ;
   let scale = 0;
   let fitted = 0;
   if (determinant > 0) {
-    scale = (length * sumXq - sumX * sumQ) / determinant;
+    scale = (sumW * sumXq - sumX * sumQ) / determinant;
     fitted = (sumQq * sumX - sumQ * sumXq) / determinant;
   }
   if (determinant <= 0 || fitted > 0) {
@@ -71,11 +77,18 @@ function tryAffine(
     2 * (scale * sumXq + fitted * sumX) +
     scale * scale * sumQq +
     2 * scale * fitted * sumQ +
-    length * fitted * fitted;
+    sumW * fitted * fitted;
 }
 
 /** Finds a scale >= 0 and a min >= 0 for `values[first ... first + length]` and codes 0 to `maxCode`. */
-export function fitAffine(values: Float32Array, first: number, length: number, maxCode: number, fit: AffineFit): void {
+export function fitAffine(
+  values: Float32Array,
+  importance: Importance,
+  first: number,
+  length: number,
+  maxCode: number,
+  fit: AffineFit,
+): void {
   let low = 0;
   let high = -Infinity;
   for (let i = 0; i < length; i++) {
@@ -88,7 +101,7 @@ export function fitAffine(values: Float32Array, first: number, length: number, m
   if (range === 0) return;
   let bestError = Infinity;
   for (let step = -searchSteps; step <= searchSteps; step++) {
-    tryAffine(values, first, length, maxCode, (maxCode + step / 10) / range, low);
+    tryAffine(values, importance, first, length, maxCode, (maxCode + step / 10) / range, low);
     if (trial.scale > 0 && trial.error < bestError) {
       bestError = trial.error;
       fit.scale = trial.scale;
@@ -96,7 +109,7 @@ export function fitAffine(values: Float32Array, first: number, length: number, m
     }
   }
   for (let round = 0; round < maxAlternations && fit.scale > 0; round++) {
-    tryAffine(values, first, length, maxCode, 1 / fit.scale, -fit.min);
+    tryAffine(values, importance, first, length, maxCode, 1 / fit.scale, -fit.min);
     if (!(trial.scale > 0 && trial.error < bestError)) break;
     bestError = trial.error;
     fit.scale = trial.scale;
@@ -104,9 +117,10 @@ export function fitAffine(values: Float32Array, first: number, length: number, m
   }
 }
 
-/** Squared error of `scale * code - min` with the nearest codes in [minCode, maxCode]. */
+/** Weighted squared error of `scale * code - min` with the nearest codes in [minCode, maxCode]. */
 export function errorOf(
   values: Float32Array,
+  importance: Importance,
   first: number,
   length: number,
   minCode: number,
@@ -120,7 +134,7 @@ export function errorOf(
     const shifted = values[first + i] + min;
     const code = roundToCode(shifted * inverse, minCode, maxCode);
     const difference = shifted - scale * code;
-    error += difference * difference;
+    error += difference * difference * (importance === undefined ? 1 : importance[first + i]);
   }
   return error;
 }
@@ -129,8 +143,14 @@ export function errorOf(
  * Finds a scale, of either sign, for `values[first ... first + length]` and codes `-zero` to `zero - 1`: the extreme
  * value maps to the larger, negative side. Returns 0 when all values are 0.
  */
-export function fitSymmetric(values: Float32Array, first: number, length: number, zero: number): number {
-  return fitScale(values, first, length, -zero, 0.1, (value) => roundToCode(value, -zero, zero - 1));
+export function fitSymmetric(
+  values: Float32Array,
+  importance: Importance,
+  first: number,
+  length: number,
+  zero: number,
+): number {
+  return fitScale(values, importance, first, length, -zero, 0.1, (value) => roundToCode(value, -zero, zero - 1));
 }
 
 /**
@@ -140,6 +160,7 @@ export function fitSymmetric(values: Float32Array, first: number, length: number
  */
 export function fitScale(
   values: Float32Array,
+  importance: Importance,
   first: number,
   length: number,
   end: number,
@@ -164,8 +185,9 @@ export function fitScale(
     for (let i = 0; i < length; i++) {
       const x = values[first + i];
       const q = levelOf(x * inverse);
-      sumQq += q * q;
-      sumXq += x * q;
+      const w = importance === undefined ? 1 : importance[first + i];
+      sumQq += w * q * q;
+      sumXq += w * x * q;
     }
     // The least-squares scale sumXq / sumQq lowers the squared error by this much.
     const gain = sumQq > 0 ? (sumXq * sumXq) / sumQq : 0;

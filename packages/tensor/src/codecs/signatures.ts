@@ -12,11 +12,18 @@ export type Decoder = (
   numValues: number,
 ) => void;
 
-/** Packs `values[valueOffset ...]` into `out[byteOffset ...]`, under the same guarantees. */
+/**
+ * Packs `values[valueOffset ...]` into `out[byteOffset ...]`, under the same guarantees. `importance[i]`, a positive number, is the
+ * weight of the squared error of `values[i]`; by default all weights are 1. Not all formats use it, see `usesImportance`.
+ */
 export type Encoder = (
   values: Float32Array,
   valueOffset: number,
   out: Uint8Array,
   byteOffset: number,
   numValues: number,
+  importance?: Importance,
 ) => void;
+
+/** The weights of squared errors; `undefined` for 1. */
+export type Importance = Float32Array | undefined;

@@ -209,7 +209,7 @@ export const coreMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/tensor/src/codecs/four-bit-encode.ts',
-    find: 'return mxfp4Error(values, first, high) < mxfp4Error(values, first, low) ? high : low;',
+    find: 'return error(high) < error(low) ? high : low;',
     replace: 'return high;',
     tests: ['src/codec.golden.test.ts'],
   },
@@ -224,5 +224,17 @@ export const coreMutants: readonly Mutant[] = [
     find: '(layer - eighth) % 3 === 2;',
     replace: '(layer - eighth) % 3 === 1;',
     tests: ['src/file/quantize.test.ts'],
+  },
+  {
+    file: 'packages/models/src/file/reencoded-view.ts',
+    find: 'const first = Math.floor(value / valuesPerMatrix) * rowLength;',
+    replace: 'const first = 0;',
+    tests: ['packages/convert/test/imatrix.test.ts'],
+  },
+  {
+    file: 'packages/convert/src/importance-collector.ts',
+    find: 'isShared ? Math.floor(pair / numChosen) : pair',
+    replace: '0',
+    tests: ['packages/convert/test/imatrix.test.ts'],
   },
 ];
