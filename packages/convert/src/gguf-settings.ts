@@ -81,7 +81,8 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
   const tables = new Map<string, Float32Array>();
   if (rope !== undefined) {
     const words = ropeToGguf(rope);
-    const isKnown = (name: string): boolean => architecture === latentArchitecture && name.endsWith('attn_factor');
+    const hasMultiplier = architecture === latentArchitecture || architecture === 'mistral3';
+    const isKnown = (name: string): boolean => hasMultiplier && name.endsWith('attn_factor');
     pairs.push(...words.pairs.filter(([name]) => !isKnown(name)));
     for (const [name, values] of words.tensors) tables.set(name, values);
   }
@@ -137,6 +138,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
       return granitePairs(fields);
     case latentArchitecture:
       return latentPairs(fields, config);
+    case 'mistral3':
+      return scaledQueryPairs(fields, config);
     case 'gpt-oss':
       return windowPattern(config, 2);
     case 'olmo2':
@@ -189,6 +192,19 @@ function latentPairs(fields: Fields, { rope, headDim }: DecoderConfig): GgufPair
     ['attention.kv_lora_rank', u32(latentDim)],
     ...(queryLatentDim === 0 ? [] : ([['attention.q_lora_rank', u32(queryLatentDim)]] as GgufPairs)),
     ...(isScaled ? ([['rope.scaling.yarn_log_multiplier', f32(0.1 * mscale)]] as GgufPairs) : []),
+  ];
+}
+
+/** @throws {FormatError} for a rotary amplitude that `yarn_log_multiplier` does not give */
+function scaledQueryPairs(fields: Fields, { rope }: DecoderConfig): GgufPairs {
+  const scaling = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as Record<string, unknown>;
+  const { mscale_all_dim: multiplier = 1, llama_4_scaling_beta: beta = 0 } = scaling;
+  if (rope?.scaling?.type === 'yarn' && (rope.scaling.attentionFactor !== 1 || multiplier !== 1)) {
+    throw fields.refusal('rope_parameters', 'mscale and mscale_all_dim of 1, for a GGUF file', scaling);
+  }
+  return [
+    ['attention.temperature_scale', f32(Number(beta))],
+    ...(rope?.scaling?.type === 'yarn' ? ([['rope.scaling.yarn_log_multiplier', f32(1)]] as GgufPairs) : []),
   ];
 }
 

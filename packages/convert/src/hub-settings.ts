@@ -168,6 +168,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
     ...attentionBias(source),
     use_qk_norm: source.description.weights.has('blk.0.attn_q_norm.weight'),
   }),
+  mistral3: scaledQuerySettings,
   deepseek_v2: latentSettings,
   deepseek_v3: (source) => ({ ...latentSettings(source), rope_interleave: true }),
   olmo2: attentionBias,
@@ -283,6 +284,12 @@ function graniteSettings({ fields, description }: Source): Json {
     residual_multiplier: factor('residual_scale'),
     logits_scaling: factor('logit_scale'),
   };
+}
+
+function scaledQuerySettings({ fields, description: { config } }: Source): Json {
+  const scaling = config.rope && ropeToHub(config.rope);
+  const beta = fields.number('mistral3.attention.temperature_scale', 0);
+  return { rope_scaling: { rope_type: 'default', ...scaling, llama_4_scaling_beta: beta }, sliding_window: null };
 }
 
 function latentSettings({ fields, description: { config }, hasBias }: Source): Json {

@@ -5,7 +5,7 @@ import { gatheredRowsView, type Fields, type ModelFile, type Weight, type Embedd
 import { gatheredColumnsView } from './views.js';
 
 /** Architectures whose GGUF files have interleaved rotary pairs, and whose folders have split halves. */
-const neighborsInGguf: readonly string[] = ['llama', 'mixtral', 'granite', 'granitemoe', 'smollm3'];
+const neighborsInGguf: readonly string[] = ['llama', 'mistral3', 'mixtral', 'granite', 'granitemoe', 'smollm3'];
 
 /** Reorders the weights of a description for the other format. */
 export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, description: EmbedderDescription): void {

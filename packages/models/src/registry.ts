@@ -21,6 +21,7 @@ import { lfm2moe } from './architectures/lfm2moe.js';
 import { gte } from './architectures/gte.js';
 import { llama } from './architectures/llama.js';
 import { llava } from './architectures/llava.js';
+import { ministral3 } from './architectures/ministral3.js';
 import { mixtral } from './architectures/mixtral.js';
 import { modernBert } from './architectures/modern-bert.js';
 import { nomicBert } from './architectures/nomic-bert.js';
@@ -47,6 +48,7 @@ import { whatIsMissing } from './unsupported.js';
 /** All architectures. */
 export const architectures: readonly Architecture[] = [
   llama,
+  ministral3,
   qwen2,
   qwen3,
   phi2,

@@ -270,10 +270,14 @@ describe.skipIf(llama === undefined)(`invalid adapters${needs}`, () => {
   });
 });
 
-/** Fused matrices, and attention with biases and learned sinks before experts. */
+/** Fused matrices; attention with biases and learned sinks, latents, partial rotation or norms; experts after it. */
 const others = {
   phi3: { 'model.layers.0.self_attn.qkv_proj': [192, 64, 4], 'model.layers.1.mlp.gate_up_proj': [192, 64, 4] },
   'gpt-oss': { 'model.layers.0.self_attn.q_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 48, 4] },
+  granitemoe: { 'model.layers.0.self_attn.q_proj': [32, 32, 4], 'model.layers.1.self_attn.v_proj': [16, 32, 4] },
+  glm4moe: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
+  deepseek2: { 'model.layers.0.mlp.up_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 40, 4] },
+  olmo3: { 'model.layers.0.self_attn.k_proj': [16, 32, 4], 'model.layers.1.mlp.down_proj': [32, 128, 4] },
 } as const;
 
 describe.each(Object.entries(others))('adapters on %s', (name, modules) => {

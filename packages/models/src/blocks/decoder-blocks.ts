@@ -111,6 +111,8 @@ export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'sof
   readonly scale?: number;
   /** Applied to the heads `[T, N, H]` of q and k before RoPE; `name` is `attn_q` or `attn_k`. */
   readonly normalizeHeads?: (name: string, heads: ProgramTensor) => ProgramTensor;
+  /** Applied to the queries `[T, N, H]` before RoPE, which does not change factors of whole heads. */
+  readonly scaleQueries?: (query: ProgramTensor) => ProgramTensor;
 }
 
 /** Grouped-query attention of normalized inputs: projections, RoPE, attention, output projection. */
@@ -118,7 +120,7 @@ export function attentionBlock(
   step: DecoderStep,
   layer: number,
   x: ProgramTensor,
-  { rotary, scale, window, softCap, sinkLogits, normalizeHeads }: AttentionOptions,
+  { rotary, scale, window, softCap, sinkLogits, normalizeHeads, scaleQueries }: AttentionOptions,
 ): ProgramTensor {
   const { b, config, positions } = step;
   const { numHeads, numKvHeads, headDim } = config;
@@ -128,7 +130,8 @@ export function attentionBlock(
   };
   const rotate = (raw: ProgramTensor, at: ProgramTensor): ProgramTensor =>
     rotary === undefined ? raw : rotary.rotate(step, raw, at);
-  const query = heads('attn_q', numHeads);
+  const ownQuery = heads('attn_q', numHeads);
+  const query = scaleQueries === undefined ? ownQuery : scaleQueries(ownQuery);
   const y = step.attend(layer, {
     q: rotate(query, positions),
     k: rotate(heads('attn_k', numKvHeads), positions),

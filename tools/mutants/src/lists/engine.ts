@@ -461,4 +461,10 @@ export const engineMutants: readonly Mutant[] = [
     replace: 'Math.max(contextLength, key)',
     tests: ['packages/engine/test/goldens/rotary-lengths.test.ts'],
   },
+  {
+    file: 'packages/models/src/blocks/scaled-queries.ts',
+    find: '{ limit: numFactors - 1 }',
+    replace: '{ limit: 1 }',
+    tests: ['packages/engine/test/goldens/architectures.test.ts'],
+  },
 ];

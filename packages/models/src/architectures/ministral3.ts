@@ -1,0 +1,102 @@
+/**
+ * Ministral 3: the Llama block, with queries scaled by position (as Llama 4 scales those of its layers without RoPE):
+ * `q_t *= 1 + beta * ln(1 + floor(t / C))` with the original context length C of YaRN, whose amplitude is 1.
+ * Source: models/ministral3/modeling_ministral3.py of transformers 5.18.0.
+ */
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { queryScalesName, scaledQueries } from '../blocks/scaled-queries.js';
+import { collectWeights } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
+import { isDerivedTensor, usualTensors } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
+import { hubRopeFields } from '../settings/rope-settings.js';
+import { textPartOf } from '../settings/text-part.js';
+
+const architecture = 'mistral3';
+
+/** Prefixes of multimodal checkpoints. */
+const textPart = {
+  renamed: [
+    ['model.language_model.', 'model.'],
+    ['language_model.', ''],
+  ],
+  otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
+} as const;
+
+interface Settings {
+  readonly config: RotaryDecoderConfig;
+  readonly beta: number;
+}
+
+export const ministral3: Architecture = {
+  name: architecture,
+  models: 'Ministral 3 (3B, 8B, 14B), also the language model of multimodal checkpoints',
+  limits: [
+    'Only the language model of multimodal checkpoints is read, in f32, f16 or bf16.',
+    'Beyond the trained context the scale of queries stays that of its last position.',
+  ],
+  ggufNames: [architecture],
+  hubNames: ['ministral3', 'mistral3'],
+  hubClass: 'Ministral3ForCausalLM',
+  async describe(checkpoint) {
+    const file = textPartOf(checkpoint, textPart);
+    const { config, beta } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const weights = collectWeights(file.store, usualTensors(file, config, {}), (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    const layer = preNormLayer({
+      norm: rmsNorm,
+      attention: (index, step) => ({
+        rotary,
+        window: windowOf(config, index),
+        scaleQueries: (query) => scaledQueries(step, query),
+      }),
+    });
+    const constants = [[queryScalesName, queryScales(config, beta)]] as const;
+    return describeDecoder({ config, weights, rotaries: [rotary], constants, norm: rmsNorm, layer });
+  },
+};
+
+function queryScales({ rope, contextLength }: RotaryDecoderConfig, beta: number): Float32Array {
+  const original = rope.scaling?.type === 'yarn' ? rope.scaling.originalContextLength : contextLength;
+  return Float32Array.from({ length: contextLength }, (_, t) => 1 + beta * Math.log(1 + Math.floor(t / original)));
+}
+
+async function ofGguf(file: ModelFile): Promise<Settings> {
+  const { fields } = file;
+  const key = (name: string): string => `${architecture}.${name}`;
+  const config = await configFromGguf(file, {
+    architecture,
+    norm: 'rms',
+    layout: 'neighbors',
+    known: ['attention.temperature_scale'],
+  });
+  const rope = withLogMultiplier(config.rope, fields.number(key('rope.scaling.yarn_log_multiplier'), 0));
+  return { config: { ...config, rope }, beta: fields.number(key('attention.temperature_scale'), 0) };
+}
+
+/** The amplitude `(1 + 0.1 ln f) / (1 + 0.1 m ln f)` of a factor f, with the multiplier m of the file. */
+function withLogMultiplier(rope: RopeConfig, multiplier: number): RopeConfig {
+  const { scaling } = rope;
+  if (scaling?.type !== 'yarn' || multiplier === 0 || scaling.factor <= 1) return rope;
+  const amplitude = (scale: number): number => 1 + 0.1 * scale * Math.log(scaling.factor);
+  return { ...rope, scaling: { ...scaling, attentionFactor: amplitude(1) / amplitude(multiplier) } };
+}
+
+function ofHub(file: ModelFile): Settings {
+  const { fields } = file;
+  const type = fields.string('model_type');
+  if (type !== 'ministral3') throw fields.refusal('text_config.model_type', 'ministral3', type);
+  const config = configFromHub(file, {
+    architecture,
+    epsilon: ['rms_norm_eps', 1e-5],
+    headDim: 128,
+    numKvHeads: 8,
+    contextLength: 262144,
+    rope: { base: 1000000 },
+  });
+  const slidingWindow = fields.integer('sliding_window', 0);
+  return { config: { ...config, slidingWindow }, beta: hubRopeFields(fields).number('llama_4_scaling_beta', 0) };
+}
