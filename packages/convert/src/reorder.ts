@@ -1,11 +1,15 @@
 /**
  * Layouts that differ between the formats: rotary pairs of Llama models, value heads of Qwen 3.5.
  */
-import { gatheredRowsView, type Fields, type ModelFile, type Weight, type EmbedderDescription } from '@winnow/models';
+import {
+  gatheredRowsView,
+  neighborsInGguf,
+  type EmbedderDescription,
+  type Fields,
+  type ModelFile,
+  type Weight,
+} from '@winnow/models';
 import { gatheredColumnsView } from './views.js';
-
-/** Architectures whose GGUF files have interleaved rotary pairs, and whose folders have split halves. */
-const neighborsInGguf: readonly string[] = ['llama', 'mistral3', 'mixtral', 'granite', 'granitemoe', 'smollm3'];
 
 /** Reorders the weights of a description for the other format. */
 export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, description: EmbedderDescription): void {

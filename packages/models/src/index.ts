@@ -36,6 +36,7 @@ export {
 } from './program/expert-placement.js';
 export { addTransposedMatrices, downRowsName, feedForwardNames } from './blocks/feed-forward.js';
 export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './program/embedding-program.js';
+export { neighborsInGguf } from './program/tensors.js';
 export { Fields } from './file/fields.js';
 export {
   checkQuantizeType,

@@ -4,6 +4,7 @@ import { ArgumentError, decoder, dtypeInfo, FormatError, tensorBytes } from '@wi
 import { reencodedView } from '../file/reencoded-view.js';
 import type { Weight } from '../file/weights.js';
 import type { EmbedderDescription, ModelDescription } from '../program/architecture.js';
+import { neighborsInGguf } from '../program/tensors.js';
 import { plainHubName } from './lora-names.js';
 import type { Lora, LoraPart } from './lora.js';
 
@@ -90,7 +91,7 @@ function placedParts(
     const own = name.replace(/\.weight$/, '');
     // q and k are permuted in the other format
     const isPermuted =
-      lora.format !== format && ['llama', 'mixtral'].includes(config.architecture) && /\.attn_[qk]$/.test(own);
+      lora.format !== format && neighborsInGguf.includes(config.architecture) && /\.attn_[qk]$/.test(own);
     const permuted = isPermuted ? permutedRows(b, part.rank, config.headDim, format === 'gguf') : b;
     return [own, { ...part, numOutputs, b: permuted }];
   });

@@ -245,3 +245,6 @@ export function isPredictorTensor(name: string, { numLayers }: DecoderConfig): b
   const layer = /^(?:blk|model\.layers)\.(\d+)\./.exec(name)?.[1];
   return name.startsWith('mtp.') || (layer !== undefined && Number(layer) >= numLayers);
 }
+
+/** Architectures whose GGUF files have interleaved rotary pairs, by reordered rows of q and k, and whose folders have split halves. */
+export const neighborsInGguf: readonly string[] = ['llama', 'mistral3', 'mixtral', 'granite', 'granitemoe', 'smollm3'];
