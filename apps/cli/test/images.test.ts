@@ -39,6 +39,16 @@ test.each<[string, string[], engine.Prompt]>([
   expect(JSON.parse(run.stdout)).toMatchObject({ tokens, promptTokens });
 });
 
+test('a GGUF model takes its image encoder from a file, or none', async () => {
+  const model = fileURLToPath(new URL('engine/test/fixtures/images/llava-gguf/model.gguf', packages));
+  const flags = ['run', model, '-t', '1', '-p', `${text}`, '--image', wide, '-n', '1', '--json'];
+  expect(await runCli(engine, flags)).toMatchObject({ code: 0 });
+  expect(await runCli(engine, [...flags, '--no-mmproj'])).toMatchObject({ code: 2 });
+  const fake = createFakeEngine();
+  await runCli(fake.api, ['run', 'model.gguf', '-p', 'a', '--mmproj', 'b.gguf']);
+  expect(fake.loads[0]?.options.mmproj).toBe('b.gguf');
+});
+
 test('images without a prompt, and files that do not exist, are refused before the model is loaded', async () => {
   const fake = createFakeEngine();
   const resumed = await runCli(fake.api, ['run', '--load-session', 'story', '--image', wide]);

@@ -10,6 +10,7 @@ export type {
   VisionPart,
   VisionProgramOptions,
 } from './program/architecture.js';
+export type { MmprojFile } from './architectures/mmproj.js';
 export type { DecoderConfig, ExpertConfig, RopeConfig } from './program/config.js';
 export {
   imageRowsName,

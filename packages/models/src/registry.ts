@@ -23,6 +23,7 @@ import { llama } from './architectures/llama.js';
 import { llava } from './architectures/llava.js';
 import { ministral3 } from './architectures/ministral3.js';
 import { mixtral } from './architectures/mixtral.js';
+import { describeWithMmproj, type MmprojFile } from './architectures/mmproj.js';
 import { modernBert } from './architectures/modern-bert.js';
 import { nomicBert } from './architectures/nomic-bert.js';
 import { olmo2 } from './architectures/olmo2.js';
@@ -90,14 +91,17 @@ export const architectures: readonly Architecture[] = [
 
 /**
  * Reads the settings of a generative model and locates its weights, without loading them.
+ * @param images its image encoder, in a file of its own
  * @throws {FormatError} for an architecture that is not supported (the message says what is missing, and names the nearest
  *   family and all supported ones), and when the file lacks something that its architecture requires
  * @throws {ArgumentError} for an encoder, which only embeds, and for a reranker
  */
-export async function describeModel(file: ModelFile): Promise<ModelDescription> {
+export async function describeModel(file: ModelFile, images?: MmprojFile): Promise<ModelDescription> {
   const architecture = architectureOf(file);
   checkNoHead(file, architecture);
-  if (architecture.isEncoder !== true) return architecture.describe(withOuterName(file));
+  if (architecture.isEncoder !== true) {
+    return images === undefined ? architecture.describe(withOuterName(file)) : describeWithMmproj(file, images);
+  }
   throw new ArgumentError({
     argument: 'model',
     expected: 'a generative architecture',

@@ -45,7 +45,7 @@ export function flagOf(path: string): string {
 /** The options of loading a model that have a flag. */
 export const loadOptionsWithFlags: readonly string[] = [
   ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'native', 'backend'],
-  ...['profile', 'attention', 'policyFile', 'speculative', 'quantize'],
+  ...['profile', 'attention', 'policyFile', 'speculative', 'quantize', 'mmproj'],
   ...['kvCache.dtype', 'kvCache.rotation', 'kvCache.eviction', 'kvCache.capacity', 'kvCache.budget'],
   ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.prefixSharing', 'kvCache.whenFull'],
   ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],

@@ -84,6 +84,7 @@ export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadO
     maxSessions: flags.maxSessions ?? 1,
     ...sparseOptionsOf(flags),
     quantize: flags.quantize,
+    mmproj: flags.mmproj,
     lora: loraOf(flags),
     profile: flags.profile,
     trace: flags.visitedKeys === true ? { visitedKeys: true } : undefined,

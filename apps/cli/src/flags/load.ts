@@ -80,6 +80,8 @@ export interface LoadFlags extends CommonFlags, AttentionFlags, ExecutionFlags, 
   readonly kvOffloadMemory?: number;
   readonly kvOffloadFolder?: string;
   readonly quantize?: LoadOptions['quantize'];
+  /** `false`: none, also when there is one beside the model. */
+  readonly mmproj?: string | false;
   readonly lora?: readonly string[];
   readonly loraScaled?: readonly string[];
   readonly loraMode?: 'runtime' | 'merge';
@@ -218,6 +220,8 @@ export function addPlanOptions(command: Command): Command {
     common: [memoryOption()],
     advanced: [
       quantizeOption(),
+      flag('--mmproj <file>', 'image encoder of a GGUF model (default: mmproj*.gguf beside it)'),
+      flag('--no-mmproj', 'load no image encoder'),
       listOption('--lora <file>', 'LoRA adapter: a .gguf file or a PEFT folder; may be repeated'),
       listOption('--lora-scaled <file scale>', 'LoRA adapter with a scale; may be repeated'),
       choiceOption(

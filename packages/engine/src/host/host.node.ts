@@ -6,11 +6,12 @@ import type { EngineHost } from '../load/engine.js';
 import { openColdFolder } from './cold-folder.node.js';
 import { openAdapterPath } from './open-adapter.node.js';
 import { openPromptFolder } from './prompt-folder.node.js';
-import { openPath, pathOf } from './open-path.node.js';
+import { findMmproj, openPath, pathOf } from './open-path.node.js';
 
 export const host: EngineHost = {
   memoryBytes: totalmem(),
   openPath,
+  findMmproj,
   decodeImage,
   openAdapterPath,
   openFile: (path) => fileSource(pathOf(path)),

@@ -40,7 +40,8 @@ export interface ImageEncoderParts {
  * The processor of a model that takes images.
  * @throws {FormatError} without settings, for settings that are not supported, and when its tiles are not what the encoder takes
  */
-export function processorOf(vision: VisionPart, settings: ImageSettings | undefined, model: string): ImageProcessor {
+export function processorOf(vision: VisionPart, found: ImageSettings | undefined, model: string): ImageProcessor {
+  const settings = vision.processor ?? found;
   if (settings === undefined) {
     const field = 'preprocessor_config.json';
     throw new FormatError({ source: model, field, message: 'missing, and the model takes images' });

@@ -15,6 +15,7 @@ import { loadOpenedEmbeddingModel, loadOpenedReranker } from './load-embedding-m
 import { weightsHash } from '../sparsity/weights-hash.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import type { ModelLocation, OpenOptions } from './location.js';
+import { openNamed, openWithMmproj } from './mmproj.js';
 import { openLocation, type OpenPath } from './open-location.js';
 import {
   embeddingLoadOptionNames,
@@ -49,6 +50,8 @@ export interface EngineHost extends SessionFiles, WeightHost {
   /** Memory of the machine. */
   readonly memoryBytes?: number;
   readonly openPath?: OpenPath;
+  /** The image encoder beside a GGUF model. */
+  readonly findMmproj?: (location: ModelLocation) => Promise<string | undefined>;
   /** Decodes image files. */
   readonly decodeImage?: DecodeImage;
   readonly openAdapterPath?: OpenAdapterPath;
@@ -60,7 +63,7 @@ export function createEngineApi(host: EngineHost): EngineApi {
     async loadModel(location, given = {}): Promise<Model> {
       const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return loadOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
+      return loadOpenedModel(await openWithMmproj(location, options, host), options, adapters, host);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
       checkOptions(options, embeddingLoadOptionNames);
@@ -75,7 +78,7 @@ export function createEngineApi(host: EngineHost): EngineApi {
     async inspectModel(location, given = {}): Promise<ModelInfo> {
       const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return inspectOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
+      return inspectOpenedModel(await openNamed(location, options, host), options, adapters, host);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       checkOptions(options, openOptionNames);

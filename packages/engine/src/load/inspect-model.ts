@@ -22,6 +22,7 @@ import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { adaptWeights } from './adapt-weights.js';
 import { limitsOf, planResource, type MemoryPlan, type PlanLimits } from '../plan/memory-plan.js';
+import { describeOpened } from './mmproj.js';
 import type { OpenedModel } from './opened-model.js';
 import { createOwnBackend } from './resources.js';
 import type { ResolvedOptions } from './resolved-options.js';
@@ -56,7 +57,7 @@ export async function inspectOpenedModel(
   try {
     const { name, metadata } = opened;
     const file = await opened.openFile();
-    const description = await describeFile(file);
+    const description = await describeFile(opened, file);
     await adaptWeights(description, options, file.format, adapters);
     const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
     const notice = (text: string): void => options.report({ kind: 'notice', text });
@@ -82,7 +83,13 @@ export async function inspectOpenedModel(
   }
 }
 
-async function describeFile(file: ModelFile): Promise<EmbedderDescription | ModelDescription | RerankerDescription> {
+async function describeFile(
+  opened: OpenedModel,
+  file: ModelFile,
+): Promise<EmbedderDescription | ModelDescription | RerankerDescription> {
+  if (opened.mmproj !== undefined) {
+    return describeOpened(opened, file, await opened.openTokenizer(), () => undefined);
+  }
   if (hasRankingHead(file)) return describeReranker(file, () => undefined);
   return describeEmbedder(file);
 }

@@ -1,5 +1,5 @@
 /** Loads an open decoder into a backend. */
-import { describeModel, type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
+import { type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ImageProcessor } from '@winnow/vision';
@@ -36,6 +36,7 @@ import { createImageEncoder } from './create-image-encoder.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { checkSameModel, modelHash } from './model-hash.js';
+import { describeOpened } from './mmproj.js';
 import type { OpenedModel } from './opened-model.js';
 import type { ResolvedOptions } from './resolved-options.js';
 import { ModelResources } from './resources.js';
@@ -91,9 +92,10 @@ async function describe(
   backend: Backend,
 ): Promise<DescribedModel> {
   const file = await opened.openFile();
-  const description = await describeModel(file);
-  const adapted = await adaptWeights(description, options, file.format, adapters);
-  const notices = [...(backend.notices ?? []), ...adapted];
+  const stored = await opened.openTokenizer();
+  const notices = [...(backend.notices ?? [])];
+  const description = await describeOpened(opened, file, stored, (text) => notices.push(text));
+  notices.push(...(await adaptWeights(description, options, file.format, adapters)));
   const tracedLayers = new Map<number, FeedForwardLayer>();
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   const sparse = await openSparse(description, file, options, host, backend);
@@ -105,9 +107,7 @@ async function describe(
   const isSparse = sparse !== undefined && !sparse.isForDrafts;
   const canVerify = fitted.plan.attention.verifiesDrafts && !isSparse && backend.isBatchInvariant === true;
   const batchInvariant = checkVerifies(options.speculative, canVerify);
-  const plain =
-    (await opened.openTokenizer()) ??
-    createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
+  const plain = stored ?? createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
   const marks = description.vision?.marks;
   const tokenizer = marks === undefined ? plain : createImageTokenizer(plain, marks);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;

@@ -37,6 +37,12 @@ export interface OpenedModel {
   readonly sentenceTransformers: SentenceTransformers | undefined;
   /** How images are prepared; `undefined` when the files do not say it. */
   readonly imageSettings: ImageSettings | undefined;
+  /** The image encoder of a GGUF model, in a file of its own. Default: none. */
+  readonly mmproj?: {
+    /** Whether it was found beside the model rather than named. */
+    readonly isFound: boolean;
+    openFile(): Promise<ModelFile>;
+  };
   /** The field that a tokenizer would be read from, for error messages. */
   readonly tokenizerField: string;
   /**

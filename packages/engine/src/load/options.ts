@@ -11,6 +11,7 @@ import { memoryNames } from '../weight-offload/options.js';
 import type { WeightOptions } from './adapt-weights.js';
 import { loraNames } from './adapters.js';
 import type { OpenOptions } from './location.js';
+import { mmprojNames, type MmprojOptions } from './mmproj-options.js';
 import type { OptionNames } from '@winnow/tensor';
 import type { DraftModelOptions } from '../generation/speculation/draft-model.js';
 
@@ -62,7 +63,8 @@ interface CommonOptions extends OpenOptions, BackendOptions, WeightOptions {
   readonly onProgress?: (progress: LoadProgress) => void;
 }
 
-export interface LoadOptions extends CommonOptions, HostOptions, PlanOptions, RuntimeOptions, DraftModelOptions {}
+export interface LoadOptions
+  extends CommonOptions, HostOptions, PlanOptions, RuntimeOptions, DraftModelOptions, MmprojOptions {}
 
 export interface EmbeddingLoadOptions extends CommonOptions, EmbeddingPlanOptions {}
 
@@ -99,6 +101,7 @@ export const loadOptionNames: OptionNames<LoadOptions> = {
   promptCache: true,
   speculative: true,
   draftModel: true,
+  ...mmprojNames,
   now: true,
   randomSeed: true,
 };

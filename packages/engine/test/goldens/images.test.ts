@@ -186,6 +186,46 @@ test('an image of Gemma 3 after offloaded tokens is refused', async () => {
   await expect(model.generate(prompt, greedyOf(golden)).result()).rejects.toThrow('kvCache: expected no tiers');
 });
 
+/** The vocabulary of the GGUF files has the words with the spaces before them. */
+function inGguf(golden: PromptGolden): PromptGolden {
+  const { text } = golden;
+  return { ...golden, text: (text.startsWith('<') ? text : ` ${text}`).replaceAll(' <', '<') };
+}
+
+const ggufOf = (name: string): string => pathOf(`${name}-gguf/model.gguf`);
+const mmprojOf = (name: string): string => pathOf(`${name}-gguf/mmproj-model-f16.gguf`);
+
+test.each(['llava', 'smolvlm', 'gemma3'])('%s: the GGUF file with its image encoder beside it', async (name) => {
+  const { prompts } = readJson<{ prompts: readonly PromptGolden[] }>(`${pathOf(name)}/golden.json`);
+  const backend = backends['WebAssembly'] as Backend;
+  await using model = await loadModel(ggufOf(name), { backend, onUnsupported: 'error', context: 128 });
+  expect(model.notices).toEqual([]);
+  for (const golden of prompts) await checkGolden(model, inGguf(golden), 64);
+});
+
+test('image encoders of other models and unknown ones are refused by name', async () => {
+  const backend = backends['WebAssembly'] as Backend;
+  const llama = archPath('llama', 'model.gguf') as string;
+  const load = (location: string, mmproj?: string | Blob | false): Promise<Model> =>
+    loadModel(location, { backend, ...(mmproj === undefined ? {} : { mmproj }) });
+  await expect(load(llama, mmprojOf('llava'))).rejects.toThrow('embedding length: expected');
+  await expect(load(llama, mmprojOf('gemma3'))).rejects.toThrow('clip.projector_type: expected an encoder for llama');
+  await expect(load(llama, ggufOf('llava'))).rejects.toThrow('general.architecture: expected clip, an image encoder');
+  await expect(load(pathOf('llava'), mmprojOf('llava'))).rejects.toThrow('mmproj: expected nothing');
+  const bytes = readFileSync(mmprojOf('llava'));
+  bytes.write('ldp', bytes.indexOf('mlp', bytes.indexOf('clip.projector_type')));
+  const unknown = load(ggufOf('llava'), new Blob([new Uint8Array(bytes)]));
+  await expect(unknown).rejects.toThrow('clip.projector_type: expected gemma3, idefics3, mlp, got "ldp"');
+  await using text = await load(ggufOf('llava'), false);
+  expect(text.imageToken).toBeUndefined();
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-mmproj-'));
+  cpSync(llama, join(folder, 'model.gguf'));
+  cpSync(mmprojOf('llava'), join(folder, 'mmproj-F16.gguf'));
+  await using beside = await load(join(folder, 'model.gguf'));
+  expect(beside.notices).toEqual([expect.stringContaining('the image encoder beside the model is not used: ')]);
+  rmSync(folder, { recursive: true });
+});
+
 test('pixels beyond the last whole patch are left out, as in SigLIP so400m of 384 pixels', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'winnow-images-'));
   cpSync(pathOf('siglip'), folder, { recursive: true });

@@ -9,7 +9,7 @@ import type { EncoderArchitecture, ModelFile } from '../program/architecture.js'
 import type { DecoderConfig } from '../program/config.js';
 import { tensorNames } from '../program/tensors.js';
 import { embedWithPositions, sharedDim, textTensors } from '../vision/text-tower.js';
-import { towerOf, visionShape, withShapes, type Tower } from '../vision/checkpoint.js';
+import { positionTable, towerOf, visionShape, withShapes, type Tower } from '../vision/checkpoint.js';
 import { describeVision, towerLayer, visionTensors } from '../vision/tower.js';
 
 const textDefaults = {
@@ -84,7 +84,7 @@ export const clip: EncoderArchitecture = {
 export function clipVisionTower(file: ModelFile, prefix: string): Tower {
   return towerOf(file, 'vision_config', {
     ...{ architecture: 'clip', values: visionDefaults },
-    embedding: `${prefix}embeddings.position_embedding.weight`,
+    embedding: positionTable(file, prefix),
   });
 }
 

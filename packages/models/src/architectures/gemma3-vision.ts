@@ -77,12 +77,10 @@ export function describeGemmaVision(file: ModelFile, weights: Map<string, Weight
 function projector(file: ModelFile, { config }: Tower, hub: string, dim: number): WeightRequest[] {
   const names = tensorNames(file);
   const { hiddenDim } = config;
-  const own = 'v.mm.input_projection.weight';
-  const stored = names.isHub
-    ? ({ storedName: `${hub}mm_input_projection_weight`, storedAs: 'transposed' } as const)
-    : { storedName: own };
+  const name = 'v.mm.input_projection.weight';
+  const storedName = names.isHub ? `${hub}mm_input_projection_weight` : name;
   return [
-    { name: own, shape: [dim, hiddenDim], ...stored },
+    { name, storedName, shape: [dim, hiddenDim], storedAs: 'transposed' },
     ...names.vector(['v.mm.soft_emb_norm', `${hub}mm_soft_emb_norm`], hiddenDim, 'minus-one'),
   ];
 }

@@ -49,9 +49,10 @@ export interface Gemma3Settings {
 
 export const gemma3: Architecture = {
   name: 'gemma3',
-  models: 'Gemma 3 (text, and images from Hugging Face folders)',
+  models: 'Gemma 3 (text and images)',
   limits: [
     'GGUF files have no key for the attention scale: a model with 62 layers gets the scale of the 27B model.',
+    'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file.',
     'Images are attended to in full, whatever the attention policy of prompts is.',
     'Images are not cut into crops (`do_pan_and_scan`).',
   ],
@@ -67,7 +68,8 @@ export const gemma3: Architecture = {
   },
 };
 
-async function describeGemma3(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
+/** @param imageTokenId the token of images, in a model that takes them */
+export async function describeGemma3(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
   refuseSettings(file.fields, { 'gemma3.attention.causal': [true], use_bidirectional_attention: [false] });
   const settings = await gemma3Settings(file, 'gemma3');
   const { finalCap } = settings;

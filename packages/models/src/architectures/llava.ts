@@ -24,7 +24,8 @@ export const llava: DecoderArchitecture = {
   name: 'llava',
   models: 'LLaVA 1.5 7B and 13B (text and images)',
   limits: [
-    'Only from Hugging Face folders with a Llama as language model and a CLIP encoder.',
+    'A Llama as language model and a CLIP encoder: a Hugging Face folder, or a GGUF file of a Llama and an `mmproj` file.',
+    'Images of an `mmproj` file are prepared as by transformers, whose processor crops the middle; llama.cpp pads.',
     'One layer of the encoder, without its class token, as in LLaVA 1.5.',
   ],
   ggufNames: [],
@@ -37,7 +38,8 @@ export const llava: DecoderArchitecture = {
   },
 };
 
-function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+/** The encoder of LLaVA 1.5; the weights are added to those of the decoder. */
+export function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const { fields, store } = file;
   const outer = [...store.tensors.keys()].some((name) => name.startsWith('model.')) ? 'model.' : '';
   const inner = store.tensors.has(`${outer}vision_tower.vision_model.embeddings.class_embedding`)
@@ -51,7 +53,7 @@ function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenI
   const dim = weights.get('token_embd.weight')?.shape[1] as number;
   const kind = activationOf(fields, 'projector_hidden_act', 'gelu');
   const isUnused = (name: string): boolean =>
-    name.endsWith('.position_ids') || name.includes('post_layernorm') || isLater(name, numLayers);
+    name.endsWith('.position_ids') || /post_layernorm|^v\.post_ln\./.test(name) || isLater(name, numLayers);
   const shown = { ...tower, config: { ...tower.config, numLayers } };
   const requests = [
     ...visionTensors(file, shown, prefix, { hasClass: true, hasPostNorm: false }),
@@ -80,7 +82,7 @@ function featureLayers({ fields }: ModelFile, { config: { numLayers } }: Tower):
 
 /** Whether a tensor belongs to a layer beyond those that are used. */
 function isLater(name: string, numLayers: number): boolean {
-  const layer = /\.encoder\.layers\.(\d+)\./.exec(name)?.[1];
+  const layer = /(?:\.encoder\.layers|^v\.blk)\.(\d+)\./.exec(name)?.[1];
   return layer !== undefined && Number(layer) >= numLayers;
 }
 

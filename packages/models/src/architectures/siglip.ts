@@ -9,7 +9,7 @@ import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { EncoderArchitecture, ModelFile } from '../program/architecture.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames } from '../program/tensors.js';
-import { towerOf, visionShape, withShapes, type Tower } from '../vision/checkpoint.js';
+import { positionTable, towerOf, visionShape, withShapes, type Tower } from '../vision/checkpoint.js';
 import { embedWithPositions, sharedDim, textTensors } from '../vision/text-tower.js';
 import { describeVision, towerLayer, visionTensors } from '../vision/tower.js';
 
@@ -64,7 +64,7 @@ export const siglip: EncoderArchitecture = {
 
 /** The settings of a vision encoder of SigLIP. @param prefix of its tensors */
 export function siglipVisionTower(file: ModelFile, prefix: string, values: Readonly<Record<string, unknown>>): Tower {
-  const embedding = `${prefix}embeddings.position_embedding.weight`;
+  const embedding = positionTable(file, prefix);
   return towerOf(file, 'vision_config', { architecture: 'siglip', values, embedding });
 }
 

@@ -33,7 +33,7 @@ export const smolvlm: DecoderArchitecture = {
   name: 'smolvlm',
   models: 'SmolVLM and SmolVLM2 256M and 500M (text and images)',
   limits: [
-    'Only from Hugging Face folders with a Llama as language model; videos are not read.',
+    'A Llama as language model: a Hugging Face folder, or a GGUF file of a Llama and an `mmproj` file; videos are not read.',
     'The patches per side of a tile have to be a power of 2: for others the positions of patches depend on rounding in transformers.',
     'The 2.2B models (27 patches per side) and Idefics3 8B (26) are refused for that reason.',
   ],
@@ -48,7 +48,8 @@ export const smolvlm: DecoderArchitecture = {
 /** Name of the buffer in which squares of patches become rows. */
 const squaresName = 'slots.v.squares';
 
-function describeTiles(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+/** The encoder of SmolVLM; the weights are added to those of the decoder. */
+export function describeTiles(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const { fields, store } = file;
   const prefix = 'model.vision_model.';
   const tower = siglipVisionTower(file, prefix, visionDefaults);

@@ -49,6 +49,8 @@ export interface VisionPart {
   readonly frame?: 'tiles';
   /** What stands for an image in the text of a prompt. Default: the text of the image token. */
   readonly marks?: ImageMarks;
+  /** The settings of the image processor, of a file that has them. */
+  readonly processor?: { readonly source: string; readonly settings: Readonly<Record<string, unknown>> };
   /** Whether the decoder attends in both directions within an image, so that it computes all of its rows in one step. */
   readonly isBidirectional: boolean;
   buildProgram(options?: VisionProgramOptions): Program;

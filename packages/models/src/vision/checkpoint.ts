@@ -52,6 +52,11 @@ export function towerOf(file: ModelFile, section: string, defaults: TowerDefault
   return { fields, config, isQuick };
 }
 
+/** Name of the table of positions. @param prefix of the tensors of an encoder in a Hugging Face checkpoint */
+export function positionTable({ format }: ModelFile, prefix: string): string {
+  return format === 'gguf' ? 'v.position_embd.weight' : `${prefix}embeddings.position_embedding.weight`;
+}
+
 /** The patches of an image, in pixels. */
 export interface PatchGrid {
   readonly imageSize: number;
@@ -82,13 +87,13 @@ export function withShapes(
 /** Tensors of vision encoders: convolutions as matrices, and vectors as tables. */
 export function visionShape(name: string, tensor: StoredTensor): StoredTensor {
   const { shape } = tensor;
-  if (name.endsWith('patch_embedding.weight') && shape.length === 4) {
+  if (/patch_(embedding|embd)\.weight$/.test(name) && shape.length === 4) {
     return reshapedView(tensor, [
       shape[0] as number,
       (shape[1] as number) * (shape[2] as number) * (shape[3] as number),
     ]);
   }
-  if (name.endsWith('class_embedding')) return withZeroRow(tensor);
+  if (/class_(embedding|embd\.weight)$/.test(name)) return withZeroRow(tensor);
   if (name.endsWith('head.probe')) return reshapedView(tensor, shape.slice(-2));
   return tensor;
 }

@@ -177,8 +177,9 @@ export function* visionTensors(
   const positions = ['v.position_embd', `${hub}embeddings.position_embedding`] as const;
   yield* names.matrix(positions, [numPositions, hiddenDim], 'none');
   if (hasClass) {
-    const storedName = `${hub}embeddings.class_embedding`;
-    yield { name: 'v.class_embd.weight', storedName, shape: [2, hiddenDim], isFloat: true };
+    const name = 'v.class_embd.weight';
+    const storedName = names.isHub ? `${hub}embeddings.class_embedding` : name;
+    yield { name, storedName, shape: [2, hiddenDim], isFloat: true };
     yield* names.norm(['v.pre_ln', `${hub}pre_layrnorm`], hiddenDim, 'required');
   }
   if (hasPostNorm) yield* names.norm(['v.post_ln', `${hub}post_layernorm`], hiddenDim, 'required');
