@@ -1,3 +1,3 @@
-import { winnowVitest } from '@winnow/test-utils/vitest';
+import { winnowVitestWithAwsSdk } from '@winnow/test-utils/vitest';
 
-export default winnowVitest();
+export default winnowVitestWithAwsSdk();

@@ -1,7 +1,7 @@
 /** Runs the commands of docs/guides/more-than-one-machine.md, with small models and files, and with loopback ports. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -15,11 +15,13 @@ import {
   startS3Server,
   testCoverage,
 } from '@winnow/test-utils';
+import { createS3BlobStore } from '@winnow/blobs-s3';
 import { parseArgsStringToArgv } from 'string-argv';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 
 const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'more-than-one-machine.md'), 'utf8');
 const main = join(repoRoot, 'apps', 'cli', 'dist', 'main.js');
+const demoModel = join(repoRoot, 'packages', 'demo-model', 'src', 'model');
 const fixtures = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch');
 /** Those of engines of containers, which are not to be had here; `lint.test.ts` checks their files. */
 const notHere = new Set(['docker', 'kubectl', 'printf']);
@@ -71,7 +73,13 @@ beforeAll(async () => {
   );
   cpSync(join(repoRoot, 'deploy', 'haproxy', 'haproxy.cfg'), join(inputs, 'haproxy.cfg'));
   s3.write('requests.jsonl', requests.join(''));
-  names.set('model.gguf', join(repoRoot, 'packages', 'demo-model', 'src', 'model'));
+  const { AWS_ACCESS_KEY_ID: accessKeyId = '', AWS_SECRET_ACCESS_KEY: secretAccessKey = '' } = s3.environment;
+  const credentials = { accessKeyId, secretAccessKey };
+  const models = createS3BlobStore(`s3://${s3.bucket}/models`, { endpoint: s3.url, region: 'us-east-1', credentials });
+  for (const file of readdirSync(demoModel)) await models.write(file, [readFileSync(join(demoModel, file))]);
+  // the first that a word contains
+  names.set('s3://corpus/models/model.gguf', `s3://${s3.bucket}/models/`);
+  names.set('model.gguf', demoModel);
   names.set('./bge-small-en-v1.5', join(fixtures, 'bert-mean', 'model.gguf'));
   names.set('s3://corpus', `s3://${s3.bucket}`);
   names.set('postgres://winnow:secret@10.0.0.5/jobs', postgres.url);
@@ -90,7 +98,12 @@ function here(word: string): string {
   return word === '/var/lib/winnow' ? 'batches' : word;
 }
 
+/** What goes on until it is ended. */
+const goesOn = new Set(['serve', 'route', 'worker']);
+
 interface Running {
+  readonly command: string;
+  readonly goesOn: boolean;
   readonly child: ChildProcess;
   readonly output: () => string;
 }
@@ -102,10 +115,11 @@ function start(argv: readonly string[], cwd: string): Running {
   const [file, args] =
     program === 'winnow' ? [process.execPath, [main, ...rest]] : [findProgram(program, ['/usr/sbin']) ?? program, rest];
   const child = spawn(file, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  stops.unshift(() => void child.kill('SIGKILL'));
   let text = '';
   for (const stream of [child.stdout, child.stderr])
     stream.setEncoding('utf8').on('data', (part: string) => (text += part));
-  return { child, output: () => text };
+  return { command: argv.join(' '), goesOn: goesOn.has(rest[0] ?? ''), child, output: () => text };
 }
 
 /** Servers, workers and routers have started when they print. */
@@ -117,29 +131,35 @@ async function untilPrinted({ child, output }: Running): Promise<void> {
 
 async function startRedis(argv: readonly string[], cwd: string): Promise<void> {
   const { port } = new URL(names.get('redis://:secret@10.0.0.5') ?? '');
-  const { child } = start(
-    [...argv.map((word) => (word === '10.0.0.5' ? '127.0.0.1' : word)), '--port', port, '--dir', cwd],
-    cwd,
-  );
-  stops.unshift(() => void child.kill('SIGKILL'));
+  const words = argv.map((word) => (word === '10.0.0.5' ? '127.0.0.1' : word));
+  start([...words, '--port', port, '--dir', cwd], cwd);
 }
 
-/** @returns the process, if it goes on */
+/** Makes commands tell that they have started, and short. */
+const extraFlags: Readonly<Record<string, readonly string[]>> = {
+  serve: ['-q'],
+  route: ['-q'],
+  worker: ['--json', '--report-every', '0.2'],
+  eval: ['--parts', 'logits', '--tokens', '128', '--policies', 'streaming'],
+};
+
+/** @returns what has to end by itself, or goes on */
 async function runCommand(argv: readonly string[], cwd: string): Promise<Running | undefined> {
   const [program = '', kind = ''] = argv;
   if (program === 'redis-server') return void (await startRedis(argv, inputs));
   if (program === 'haproxy' && !argv.includes('-c')) return undefined; // the addresses are those of machines; see haproxy.test.ts
   const words = argv.map(here);
-  const extra: Record<string, string[]> = { serve: ['-q'], route: ['-q'], worker: ['--json', '--report-every', '0.2'] };
   const place = ['serve', 'route'].includes(kind) && !argv.includes('--port') ? ['--port', '0'] : [];
-  const running = start([...words, ...(extra[kind] ?? []), ...place], cwd);
-  if (program === 'winnow' && kind in extra) {
-    await untilPrinted(running);
-    return running;
-  }
-  const [code] = (await once(running.child, 'close')) as [number | null];
-  expect([argv.join(' '), code, running.output()]).toEqual([argv.join(' '), 0, running.output()]);
-  return undefined;
+  const running = start([...words, ...(extraFlags[kind] ?? []), ...place], cwd);
+  if (goesOn.has(kind)) await untilPrinted(running);
+  return running;
+}
+
+/** SIGTERM ends what goes on. */
+async function checkEnd({ command, goesOn: isEndless, child, output }: Running): Promise<void> {
+  if (isEndless) child.kill('SIGTERM');
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+  expect([command, child.exitCode, output()]).toEqual([command, 0, output()]);
 }
 
 const sections = sectionsOf(guide);
@@ -164,17 +184,13 @@ function runCommands(): void {
     cpSync(inputs, cwd, { recursive: true });
     const running: Running[] = [];
     try {
+      // a batch may wait for the workers of later commands
       for (const command of commands) {
         const started = await runCommand(command, cwd);
         if (started !== undefined) running.push(started);
       }
-      for (const { child, output } of running) {
-        child.kill('SIGTERM');
-        if (child.exitCode === null) await once(child, 'exit');
-        expect([child.exitCode, output()]).toEqual([0, output()]);
-      }
+      for (const each of running.toSorted((a, b) => Number(a.goesOn) - Number(b.goesOn))) await checkEnd(each);
     } finally {
-      for (const { child } of running) child.kill('SIGKILL');
       rmSync(cwd, { recursive: true, force: true });
     }
   });
