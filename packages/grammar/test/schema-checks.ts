@@ -40,12 +40,14 @@ export function matches(tokens: TokenGrammar, text: string): boolean {
   return [...new TextEncoder().encode(text)].every((byte) => matcher.accept(byte)) && matcher.canEnd;
 }
 
+// 19.99 / 0.01 is 1998.9999999999998
+const ajv = new Ajv2020({ strict: false, unicodeRegExp: true, logger: false, multipleOfPrecision: 10 });
+(addFormats as unknown as (ajv: Ajv2020) => void)(ajv);
+
 /** The same schema by ajv; undefined where code that ajv generates does not run ("items0 is not defined" in 8.20). */
 export function validatorOf(schema: JsonSchema): (value: unknown) => boolean | undefined {
-  // 19.99 / 0.01 is 1998.9999999999998
-  const ajv = new Ajv2020({ strict: false, unicodeRegExp: true, logger: false, multipleOfPrecision: 10 });
-  (addFormats as unknown as (ajv: Ajv2020) => void)(ajv);
   const validate = ajv.compile(schema as never) as (value: unknown) => boolean;
+  if (typeof schema === 'object') ajv.removeSchema(schema); // another one may have the same identifiers
   return (value) => {
     try {
       return validate(value);
