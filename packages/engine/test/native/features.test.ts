@@ -2,7 +2,7 @@
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Sidecar } from '@winnow/sparse-inference';
-import { sampled } from '@winnow/test-utils';
+import { sampled, testCoverage } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import {
   inspectModel,
@@ -23,8 +23,18 @@ const greedy = { temperature: 0, ignoreEos: true } as const;
 /** Exact activations, so that the margins of greedy tokens are far above the difference of the two sides. */
 const exact: Case = { activations: 'f32' };
 const levels = await usableLevels();
+const numGreedy = testCoverage === 'full' ? 200 : 80;
 
-async function sidecarOf(kind: 'gate-threshold' | 'low-rank'): Promise<Sidecar> {
+const sidecars = new Map<string, Promise<Sidecar>>();
+
+/** Traced once for all levels. */
+function sidecarOf(kind: 'gate-threshold' | 'low-rank'): Promise<Sidecar> {
+  const known = sidecars.get(kind) ?? traced(kind);
+  sidecars.set(kind, known);
+  return known;
+}
+
+async function traced(kind: 'gate-threshold' | 'low-rank'): Promise<Sidecar> {
   await using model = await loadModel(inMemory(demoModelUrl), {
     context: 64,
     trace: { feedForward: true },
@@ -36,10 +46,10 @@ async function sidecarOf(kind: 'gate-threshold' | 'low-rank'): Promise<Sidecar> 
   });
 }
 
-/** 200 greedy tokens: half of them, then the rest from a saved session, which may be restored on another side. */
+/** Greedy tokens: half of them, then the rest from a saved session, which may be restored on another side. */
 async function firstHalf(model: Model): Promise<{ tokens: readonly number[]; saved: Uint8Array }> {
   using session = model.createSession();
-  const { tokens } = await session.generate(text, { ...greedy, maxTokens: 100 }).result();
+  const { tokens } = await session.generate(text, { ...greedy, maxTokens: numGreedy / 2 }).result();
   const sink = memorySink();
   await session.save(sink);
   return { tokens, saved: sink.toBytes().slice() };
@@ -49,7 +59,7 @@ const secondHalf =
   (saved: Uint8Array) =>
   async (model: Model): Promise<readonly number[]> => {
     using session = await model.restoreSession(memorySource(saved));
-    return (await session.resume({ maxTokens: 100 }).result()).tokens;
+    return (await session.resume({ maxTokens: numGreedy / 2 }).result()).tokens;
   };
 
 const drafts: readonly Speculative[] = [
@@ -90,7 +100,7 @@ async function coldRows(model: Model): Promise<Float32Array[]> {
 }
 
 describe.each(levels)('%s', (level) => {
-  test('200 greedy tokens, in sessions that are saved on one side and restored on the other', async () => {
+  test(`${numGreedy} greedy tokens, in sessions that are saved on one side and restored on the other`, async () => {
     const wasm = await on(false, exact, firstHalf);
     const native = await on(level, exact, firstHalf);
     expect(native.tokens).toEqual(wasm.tokens);
