@@ -1,7 +1,8 @@
 /** Canaries of the gates around history and caching: changesets, turbo's cache keys, the sum of the tests. */
-import { mkdirSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { checkChangesets } from '../src/releases/changesets.ts';
 import { runProgram } from '../src/workspace/run.ts';
 import { readWorkspace } from '../src/workspace/workspace.ts';
@@ -13,18 +14,28 @@ function git(folder: string, ...words: string[]): void {
   if (outcome.code !== 0) throw new Error(outcome.output);
 }
 
+/** A branch without changes, which each test copies. */
+function createBranch(folder: string): void {
+  addFiles(folder, workspaceFiles());
+  git(folder, 'init', '-q', '-b', 'main');
+  git(folder, 'add', '.');
+  git(folder, 'commit', '-q', '-m', 'base');
+  git(folder, 'checkout', '-q', '-b', 'topic');
+}
+
 describe('changesets', () => {
   const changed = { 'packages/low/src/double.ts': 'export const double = (value: number): number => value + value;\n' };
   const changeset = (name: string, text = 'Says what changed.'): Files => ({
     '.changeset/quick-fox.md': `---\n'${name}': patch\n---\n\n${text}\n`,
   });
 
+  const base = mkdtempSync(join(tmpdir(), 'winnow gate '));
+  beforeAll(() => createBranch(base));
+  afterAll(() => rmSync(base, { recursive: true, force: true }));
+
   function branch(files: Files, commit = true): string {
-    const folder = createFolder(workspaceFiles());
-    git(folder, 'init', '-q', '-b', 'main');
-    git(folder, 'add', '.');
-    git(folder, 'commit', '-q', '-m', 'base');
-    git(folder, 'checkout', '-q', '-b', 'topic');
+    const folder = createFolder({});
+    cpSync(base, folder, { recursive: true, preserveTimestamps: true });
     addFiles(folder, files);
     if (commit) {
       git(folder, 'add', '.');
