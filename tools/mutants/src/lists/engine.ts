@@ -22,9 +22,9 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/models/src/blocks/rotary.ts',
-    find: 'const isLong = beyond !== undefined && step.contextSize > beyond.contextLength;',
-    replace: 'const isLong = beyond !== undefined;',
-    tests: ['test/variants.test.ts', 'packages/engine/test/goldens/architectures.test.ts'],
+    find: 'if (lengths === undefined || contextSize <= lengths.contextLength) {',
+    replace: 'if (lengths === undefined || contextSize > 0) {',
+    tests: ['packages/engine/test/goldens/rotary-lengths.test.ts'],
   },
   {
     file: 'packages/models/src/blocks/latent-attention.ts',
