@@ -270,8 +270,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/runtime/sequence.ts',
-    find: 'const end = this.#evictions.next?.numTokens ?? tokens.length;',
-    replace: 'const end = tokens.length;',
+    find: 'this.#evictions.next?.numTokens ?? tokens.length',
+    replace: 'tokens.length',
     tests: ['test/runtime/recovery.test.ts'],
   },
   {
@@ -294,7 +294,7 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/plan/attention-plan.ts',
-    find: 'createAttentionLowering(layers, phase, { notice: noticeOnce, observe });',
+    find: 'createAttentionLowering(layers, of, { notice: noticeOnce, observe });',
     replace: "createAttentionLowering(layers, 'prefill', { notice: noticeOnce, observe });",
     tests: ['test/plan/attention/sessions.test.ts'],
   },
