@@ -109,8 +109,7 @@ describe('no death', () => {
     const argv = [...sourceArguments, script, path, cacheFolder, 'enter', 'wait', 'leave', 'exit'];
     const child = spawn(process.execPath, argv, { stdio: ['pipe', 'pipe', 'inherit'] });
     await once(child.stdout, 'data');
-    while (files('.in-use').length === 0)
-      await new Promise((resolve) => setTimeout(resolve, 5));
+    while (files('.in-use').length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     for (let round = 0; round < 2; round++) await openNative('auto', { path, cacheFolder });
     expect([files('.death').length, files('.in-use').length]).toEqual([0, 1]);
     child.stdin.end('go');

@@ -179,7 +179,8 @@ function coverageSection({ configurations }: EvaluationReport): string {
   }
   if (rows.length === 0) return '';
   const head = ['policy|layer|rows|within epsilon|exact|1 - delta', ...coverageErrors, 'mean error|density'].join('|');
-  return `Errors of attention: rows whose relative error is at most the promised one, and at most each of four\n${alignTable([head.split('|'), ...rows])}`;
+  const title = 'Errors of attention: rows whose relative error is at most the promised one, and at most each of four';
+  return `${title}\n${alignTable([head.split('|'), ...rows])}`;
 }
 
 function coverageRow(policy: string, report: CoverageReport): Row {
