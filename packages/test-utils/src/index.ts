@@ -2,6 +2,7 @@ export { repoRoot, sharedDataPath } from './shared-data.js';
 export { FakeHub, gitSha1, sha256, type FakeRepo, type LoggedRequest } from './fake-hub.js';
 export { serveBytes, type TestServer } from './serve-bytes.js';
 export { fastClock } from './fast-clock.js';
+export { characterAt, lastCharacter } from './characters.js';
 export { sampled, testCoverage } from './coverage.js';
 export { sourceArguments } from './source-process.js';
 export {
