@@ -22,6 +22,7 @@ interface Machine {
 }
 
 const zen5 = { name: 'EPYC (Zen 5)', folder: '2026-11-24-epyc-2-cores' };
+const zen5Again = { name: 'EPYC (Zen 5)', folder: '2026-11-29-zen5-2-cores' };
 const zen4 = { name: 'EPYC (Zen 4)', folder: '2026-11-29-epyc-2-cores' };
 const xeon = { name: 'Xeon', folder: '2026-11-21-xeon-2-cores' };
 const llama = 'tinyllama-1.1b q8_0';
@@ -38,7 +39,7 @@ const rows: readonly RowSource[] = [
     caseName: `${llama}, 2 threads @${length}`,
   })),
   {
-    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-long', suite: 'decode', machine: zen5 },
+    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-long', suite: 'decode', machine: zen5Again },
     ...{ peer: 'node-llama-cpp', kernels: 'native', caseName: `${llama}, 2 threads @8192` },
   },
   {
