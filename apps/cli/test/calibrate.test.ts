@@ -6,7 +6,7 @@ import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import * as engine from '@winnow/engine';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { runCli, TestHost } from './run-cli.js';
 
 let folder = '';
@@ -48,7 +48,9 @@ async function calibrate(name: string, ...argv: readonly string[]): Promise<stri
 
 test('--imatrix: collects an importance matrix, by which convert quantizes', { timeout: 60_000 }, async () => {
   const demo = dirname(fileURLToPath(demoModelUrl));
-  const [imatrix, target] = [join(folder, 'imatrix.gguf'), join(folder, 'demo.gguf')];
+  const own = mkdtempSync(join(tmpdir(), 'winnow-imatrix-'));
+  onTestFinished(() => rmSync(own, { recursive: true }));
+  const [imatrix, target] = [join(own, 'imatrix.gguf'), join(own, 'demo.gguf')];
   const samples = ['--samples', '3', '--sample-tokens', '16'];
   const { code, stdout, stderr } = await runCli(engine, [
     'calibrate',
