@@ -17,6 +17,9 @@ import { textPartOf } from '../settings/text-part.js';
 
 const architecture = 'mistral3';
 
+/** Each position has a factor of its own, 16 MiB in all; checkpoints have 262,144. */
+const maxContextLength = 2 ** 22;
+
 /** Prefixes of multimodal checkpoints. */
 const textPart = {
   renamed: [
@@ -44,6 +47,10 @@ export const ministral3: Architecture = {
   async describe(checkpoint) {
     const file = textPartOf(checkpoint, textPart);
     const { config, beta } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    if (config.contextLength > maxContextLength) {
+      const name = file.format === 'gguf' ? `${architecture}.context_length` : 'max_position_embeddings';
+      throw file.fields.refusal(name, `at most ${maxContextLength} positions`, config.contextLength);
+    }
     const weights = collectWeights(file.store, usualTensors(file, config, {}), (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
     const layer = preNormLayer({
