@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import * as engine from '@winnow/engine';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { completeLine } from '../src/chat/completion.js';
+import { Conversation, type ConversationModel, type ReplyHost } from '../src/chat/conversation.js';
 import { checkedMessages, savedMessage, withLatestImages } from '../src/chat/messages.js';
 import { pathAndText } from '../src/images/typed-path.js';
 import { createFakeEngine } from './fake-engine.js';
@@ -130,6 +131,16 @@ test('/image: a model that takes none refuses them, also those of a loaded conve
   const loaded = await runCli(api, ['chat'], { stdin: `/load ${file}\nb\n` });
   expect(loaded).toMatchObject({ code: 2, stderr: expect.stringContaining('conversation with 1 image') as string });
   expect(prompts).toEqual([]);
+});
+
+test('/image: a message that fails leaves its images attached', async () => {
+  const takesNone = { model: { imageToken: undefined }, name: 'text' } as unknown as ConversationModel;
+  const conversation = new Conversation(takesNone, {
+    ...{ limits: {}, reasoning: {}, toolbox: undefined, toolChoice: undefined, seed: 1, system: undefined },
+  });
+  conversation.attachedImages = files;
+  await expect(conversation.say('a', {} as ReplyHost)).rejects.toThrow('got text, which takes none');
+  expect([conversation.messages, conversation.attachedImages]).toEqual([[], files]);
 });
 
 test('/image: Tab completes the path with escaped spaces, until text follows', () => {

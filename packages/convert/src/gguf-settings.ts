@@ -197,14 +197,16 @@ function latentPairs(fields: Fields, { rope, headDim }: DecoderConfig): GgufPair
 
 /** @throws {FormatError} for a rotary amplitude that `yarn_log_multiplier` does not give */
 function scaledQueryPairs(fields: Fields, { rope }: DecoderConfig): GgufPairs {
-  const scaling = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as Record<string, unknown>;
-  const { mscale_all_dim: multiplier = 1, llama_4_scaling_beta: beta = 0 } = scaling;
-  if (rope?.scaling?.type === 'yarn' && (rope.scaling.attentionFactor !== 1 || multiplier !== 1)) {
-    throw fields.refusal('rope_parameters', 'mscale and mscale_all_dim of 1, for a GGUF file', scaling);
+  const scaling = rope?.scaling;
+  const settings = hubRopeFields(fields);
+  const isYarn = scaling?.type === 'yarn';
+  if (isYarn && (scaling.attentionFactor !== 1 || settings.number('mscale_all_dim', 1) !== 1)) {
+    const actual = fields.raw('rope_parameters') ?? fields.raw('rope_scaling');
+    throw fields.refusal('rope_parameters', 'mscale and mscale_all_dim of 1, for a GGUF file', actual);
   }
   return [
-    ['attention.temperature_scale', f32(Number(beta))],
-    ...(rope?.scaling?.type === 'yarn' ? ([['rope.scaling.yarn_log_multiplier', f32(1)]] as GgufPairs) : []),
+    ['attention.temperature_scale', f32(settings.number('llama_4_scaling_beta', 0))],
+    ...(isYarn ? ([['rope.scaling.yarn_log_multiplier', f32(1)]] as GgufPairs) : []),
   ];
 }
 

@@ -89,6 +89,16 @@ async function readFloats(
 const minShare = 1e-4;
 
 /**
+ * Names under which the importance of a tensor may stand: its own, and those of the parts of a fused matrix, which share their
+ * inputs and are collected one by one.
+ */
+export function importanceNames(name: string): readonly string[] {
+  if (name.includes('attn_qkv'))
+    return [name, ...['attn_q', 'attn_k', 'attn_v'].map((part) => name.replace('attn_qkv', part))];
+  return name.includes('ffn_up') ? [name, name.replace('ffn_up', 'ffn_gate')] : [name];
+}
+
+/**
  * The weights of the columns of a tensor `[..., numColumns]` that is about to be quantized; `undefined` if the file has none.
  * @throws {FormatError} when the file is of a matrix with another shape
  */
@@ -97,8 +107,9 @@ export function importanceOf(
   name: string,
   shape: Shape,
 ): Float32Array | undefined {
-  // the collector names the parts of fused matrices, which share their inputs
-  const means = columns.get(name) ?? columns.get(name.replace('attn_qkv', 'attn_q'));
+  const means = importanceNames(name)
+    .map((each) => columns.get(each))
+    .find((found) => found !== undefined);
   if (means === undefined) return undefined;
   const numColumns = shape.at(-1) ?? 0;
   const numMatrices = shape.length > 2 ? numElements(shape.slice(0, -2)) : 1;

@@ -18,7 +18,7 @@ import {
 import { ArgumentError, checkOptions, FormatError, usesImportance, type DType, type Shape } from '@winnow/tensor';
 import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
-import { importanceOf, type ImportanceMatrix } from './imatrix.js';
+import { importanceNames, importanceOf, type ImportanceMatrix } from './imatrix.js';
 import { layOut } from './layout.js';
 import { describerOf, rankingPairs } from './ranking.js';
 import { reorderWeights } from './reorder.js';
@@ -151,7 +151,7 @@ class WeightedColumns {
   readonly of = (name: string, shape: Shape): Float32Array | undefined => {
     if (this.#importance === undefined || shape.length < 2) return undefined;
     const found = importanceOf(this.#importance, name, shape);
-    if (found !== undefined) this.#used.add(name);
+    if (found !== undefined) for (const each of importanceNames(name)) this.#used.add(each);
     return found;
   };
 

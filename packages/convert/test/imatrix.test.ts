@@ -229,6 +229,14 @@ test('collected: each expert sees the tokens that chose it, and a converted file
   expect(notices).toEqual([]);
 });
 
+test.each(['gpt2', 'phi3-lengths'])('collected: the parts of fused matrices of %s are of the model', async (name) => {
+  const backend = createReferenceBackend();
+  const importance = await collected(golden(name), backend);
+  await backend.dispose();
+  const { notices } = await convertFiles(golden(name), join(folder, `${name}.gguf`), { type: 'iq4_nl', importance });
+  expect(notices).toEqual([]);
+});
+
 test('experts have importances of their own, also in parts of a tensor', async () => {
   const shape = [2, 3, rowLength];
   const bytes = new Uint8Array(weights.buffer);

@@ -110,8 +110,9 @@ export class Conversation {
   }
 
   /**
-   * Adds a message with the attached images and streams the reply to it. If it fails before a call was made, the message is removed,
-   * and so is a reply that is aborted before its first token; a call may have changed something, so that it stays in the conversation.
+   * Adds a message with the attached images and streams the reply to it. If it fails before a call was made, the message is removed
+   * and its images are attached again. A reply that is aborted before its first token is removed. A call may have changed something,
+   * so that it stays in the conversation.
    * @returns whether the reply is complete; the text of an aborted one is kept
    */
   async say(text: string, host: ReplyHost): Promise<boolean> {
@@ -122,7 +123,10 @@ export class Conversation {
     try {
       return await this.reply(host);
     } catch (error) {
-      if (!this.hasCalledAfter(before.length)) this.messages = before;
+      if (!this.hasCalledAfter(before.length)) {
+        this.messages = before;
+        this.attachedImages = images;
+      }
       throw error;
     }
   }

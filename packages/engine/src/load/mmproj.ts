@@ -20,11 +20,17 @@ export async function openWithMmproj(
     const found = options.mmproj === undefined ? await host.findMmproj?.(location) : undefined;
     const mmprojLocation = options.mmproj ?? found;
     if (mmprojLocation === undefined) return opened;
-    const mmproj = await openLocation(mmprojLocation, options, host.openPath);
+    let mmproj: OpenedModel | undefined;
     return {
       ...opened,
-      mmproj: { isFound: options.mmproj === undefined, openFile: () => mmproj.openFile() },
-      close: () => opened.close().finally(() => mmproj.close()),
+      mmproj: {
+        isFound: options.mmproj === undefined,
+        async openFile() {
+          mmproj = await openLocation(mmprojLocation, options, host.openPath);
+          return mmproj.openFile();
+        },
+      },
+      close: () => opened.close().finally(() => mmproj?.close()),
     };
   } catch (error) {
     await opened.close();

@@ -157,11 +157,10 @@ class SessionRestorer {
   /** What the rotation of the saved keys depends on. */
   #rotaryKey(): number {
     const { rotaryKey = 0 } = this.#metadata;
-    const { contextSize, pool } = this.#model;
-    const isKey = typeof rotaryKey === 'number' && Number.isSafeInteger(rotaryKey) && rotaryKey >= 0;
-    const max = pool.rotaryLengths === undefined ? 0 : contextSize;
-    if (isKey && rotaryKey <= max) return rotaryKey;
-    return this.#fail('metadata', `expected a rotaryKey up to ${max}, got ${JSON.stringify(rotaryKey)}`);
+    const { rotaryLengths } = this.#model.pool;
+    const isKey = (key: number): boolean => (rotaryLengths === undefined ? key === 0 : rotaryLengths.isKey(key));
+    if (typeof rotaryKey === 'number' && isKey(rotaryKey)) return rotaryKey;
+    return this.#fail('metadata', `expected a rotaryKey of this model, got ${JSON.stringify(rotaryKey)}`);
   }
 
   async #fillBlocks(blocks: readonly number[], { firstTail, positions }: Placement): Promise<void> {

@@ -223,6 +223,9 @@ test('image encoders of other models and unknown ones are refused by name', asyn
   cpSync(mmprojOf('llava'), join(folder, 'mmproj-F16.gguf'));
   await using beside = await load(join(folder, 'model.gguf'));
   expect(beside.notices).toEqual([expect.stringContaining('the image encoder beside the model is not used: ')]);
+  writeFileSync(join(folder, 'mmproj-F16.gguf'), bytes.subarray(0, 100)); // half a download
+  await using half = await load(join(folder, 'model.gguf'));
+  expect(half.notices).toEqual([expect.stringContaining('the image encoder beside the model is not used: ')]);
   rmSync(folder, { recursive: true });
 });
 

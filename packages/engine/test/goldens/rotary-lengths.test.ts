@@ -1,6 +1,7 @@
 /** Frequencies that depend on the length of the sequence, against transformers with its cache: LongRoPE and dynamic NTK. */
 import { memorySink, memorySource } from '@winnow/bytes';
 import { createWasmBackend } from '@winnow/backend-wasm';
+import { bytesSection, openSession, writeSession } from '@winnow/kv-cache';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
@@ -103,6 +104,24 @@ describe.each(['phi3-lengths', 'llama-dynamic'])('%s', (name) => {
       const rest = await restored.resume({ maxTokens: greedy.length - numFirst }).result();
       expect(rest.tokens).toEqual(greedy.slice(numFirst));
       restored.dispose();
+    }
+  });
+
+  test('a session with a rotation that the model does not have is refused', async () => {
+    using session = model.createSession();
+    await session.generate((promptsOf(name)[long] as Prompt).tokens, greedyOf(1)).result();
+    const sink = memorySink();
+    await session.save(sink);
+    const saved = await openSession(memorySource(sink.toBytes()));
+    const sections = await Promise.all(
+      saved.sections.map(async (section) => bytesSection(section.name, await saved.readAll(section.name))),
+    );
+    for (const rotaryKey of [2, 64, 257, 1e6, -1, 0.5]) {
+      const forged = memorySink();
+      const metadata = { ...(saved.metadata as object), rotaryKey } as typeof saved.metadata;
+      await writeSession(forged, { ...saved, metadata, sections });
+      const restored = model.restoreSession(memorySource(forged.toBytes().slice()));
+      await expect(restored).rejects.toThrow('expected a rotaryKey of this model');
     }
   });
 

@@ -13,7 +13,7 @@ import { describeGemma3 } from './gemma3.js';
 import { describeLlama } from './llama.js';
 import { describeClip } from './llava.js';
 import { describeTiles } from './smolvlm.js';
-import type { DescribeDecoder } from './with-images.js';
+import { checkWindow, type DescribeDecoder } from './with-images.js';
 
 /** An image encoder beside the file of its language model. */
 export interface MmprojFile {
@@ -44,10 +44,16 @@ const projectors: Readonly<Record<string, Projector>> = {
     describe: describeGemmaVision,
     settings({ fields }) {
       const side = Math.floor(fields.count(`${vision}.image_size`) / fields.count(`${vision}.patch_size`));
-      return { mm_tokens_per_image: (side / fields.count(`${vision}.projector.scale_factor`, 4)) ** 2 };
+      const factor = fields.count(`${vision}.projector.scale_factor`, 4);
+      if (side % factor !== 0) {
+        throw fields.refusal(`${vision}.projector.scale_factor`, `a divisor of ${side}, the patches per side`, factor);
+      }
+      return { mm_tokens_per_image: (side / factor) ** 2 };
     },
     processor: (size) => ({
-      ...{ image_processor_type: 'Gemma3ImageProcessor', resample: 2, size: { height: size, width: size } },
+      image_processor_type: 'Gemma3ImageProcessor',
+      resample: 2,
+      size: { height: size, width: size },
     }),
   },
   idefics3: {
@@ -110,6 +116,7 @@ export async function describeWithMmproj(file: ModelFile, mmproj: MmprojFile): P
   const clip = clipFile(mmproj.file, projector);
   checkLength(clip.store, projector, decoder.config.hiddenDim);
   const part = projector.describe(clip, decoder.weights, imageTokenId);
+  checkWindow(decoder, part, file.fields, `${architecture}.attention.sliding_window`);
   if (part.frame !== undefined && mmproj.idOf('<image>') === undefined) {
     const message = 'expected a vocabulary with the token <image>, which stands for a tile of an image';
     throw new FormatError({ source: file.fields.source, field: 'tokenizer.ggml.tokens', message });

@@ -36,9 +36,16 @@ export async function describeWithImages(
   const store = renamedStore(file.store, (name) => (isVision(name) ? name : undefined));
   const shaped = { ...file, store: withShapes(store, visionShape) };
   const vision = describeVision(shaped, decoder.weights, imageTokenId);
-  const { slidingWindow } = decoder.config;
-  if (vision.isBidirectional && slidingWindow > 0 && slidingWindow < vision.numRows) {
-    throw section.refusal('sliding_window', `at least ${vision.numRows}, the rows of an image`, slidingWindow);
-  }
+  checkWindow(decoder, vision, section, 'sliding_window');
   return { ...decoder, vision };
+}
+
+/**
+ * @param key of the sliding window in `fields`
+ * @throws {FormatError} when an image in which tokens attend to each other in both directions is larger than the window
+ */
+export function checkWindow(decoder: ModelDescription, vision: VisionPart, fields: Fields, key: string): void {
+  const { slidingWindow } = decoder.config;
+  if (vision.isBidirectional !== true || slidingWindow === 0 || slidingWindow >= vision.numRows) return;
+  throw fields.refusal(key, `at least ${vision.numRows}, the rows of an image`, slidingWindow);
 }

@@ -39,11 +39,19 @@ export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFr
   };
 }
 
+/** 32 MiB: 131,072 lengths of 64 pairs. */
+const maxRowFrequencies = 2 ** 23;
+
 function frequencyRows(fields: Fields, rope: RopeConfig, lengths: RotaryLengths, numPairs: number): Float32Array {
   const { base, layout, rotaryDim } = rope;
-  const rows = new Float32Array(lengths.rowKeys.length * numPairs);
-  for (const [row, key] of lengths.rowKeys.entries()) {
-    const scaling = lengths.scalingOf(key);
+  const { numRows } = lengths;
+  if (numRows * numPairs > maxRowFrequencies) {
+    const expected = `at most ${Math.floor(maxRowFrequencies / numPairs)} lengths with frequencies of their own`;
+    throw fields.refusal('rope_scaling', expected, numRows);
+  }
+  const rows = new Float32Array(numRows * numPairs);
+  for (let row = 0; row < numRows; row++) {
+    const scaling = lengths.scalingOf(lengths.keyOfRow(row));
     rows.set(ropeTable(fields, { base, layout, rotaryDim, ...(scaling && { scaling }) }).frequencies, row * numPairs);
   }
   return rows;

@@ -25,8 +25,12 @@ export interface RotaryLengths {
   rowOf(key: number, position: number): number;
   /** The scaling of a prompt with this key. */
   scalingOf(key: number): RopeScaling | undefined;
-  /** The keys whose frequencies are the rows of the table, in their order. */
-  readonly rowKeys: readonly number[];
+  /** Whether a sequence can have this key. */
+  isKey(key: number): boolean;
+  /** Number of rows of the table of frequencies. */
+  readonly numRows: number;
+  /** The key whose frequencies a row has. */
+  keyOfRow(row: number): number;
 }
 
 /** `undefined` for models whose frequencies do not depend on the length. */
@@ -43,7 +47,9 @@ function longRope(rope: RopeConfig, { contextLength, scaling }: NonNullable<Rope
     changesAt: (numTokens) => numTokens > contextLength,
     rowOf: (key) => key,
     scalingOf: (key) => (key === 0 ? rope.scaling : scaling),
-    rowKeys: [0, 1],
+    isKey: (key) => key === 0 || key === 1,
+    numRows: 2,
+    keyOfRow: (row) => row,
   };
 }
 
@@ -58,6 +64,8 @@ function dynamicNtk({ contextLength, factor }: NonNullable<RopeConfig['dynamic']
     changesAt: () => false,
     rowOf: (key, position) => Math.min(maxLength, Math.max(contextLength, key, position + 1)) - contextLength,
     scalingOf: (key) => (key === 0 ? undefined : { type: 'ntk', factor: stretch(key) }),
-    rowKeys: [0, ...Array.from({ length: maxLength - contextLength }, (_, row) => contextLength + row + 1)],
+    isKey: (key) => key === 0 || (Number.isSafeInteger(key) && key > contextLength && key <= maxLength),
+    numRows: maxLength - contextLength + 1,
+    keyOfRow: (row) => (row === 0 ? 0 : contextLength + row),
   };
 }

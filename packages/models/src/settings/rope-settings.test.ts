@@ -91,15 +91,6 @@ describe('config.json', () => {
     });
   });
 
-  test('dynamic: a factor that asks for more frequencies than fit is rejected', () => {
-    const settings = (factor: number) => ({
-      max_position_embeddings: 2048,
-      rope_scaling: { rope_type: 'dynamic', factor },
-    });
-    expect(hub(settings(65)).dynamic).toEqual({ contextLength: 2048, factor: 65 });
-    expect(() => hub(settings(66))).toThrow(/factor.*expected at most 65 with rope_type "dynamic".*, got 66/);
-  });
-
   test('an unknown type is rejected with a list of the known ones', () => {
     expect(() => hub({ rope_scaling: { rope_type: 'su' } })).toThrow(
       /expected default, linear, dynamic, yarn, llama3, got "su"/,

@@ -84,22 +84,10 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   return { ...usual, ...(scaling && { scaling }), ...(dynamic && { dynamic }) };
 }
 
-/** Each length beyond the original context has frequencies of its own: 32 MiB of them with 64 pairs of components. */
-const maxDynamicLengths = 2 ** 17;
-
-/**
- * The original context of `dynamic` is that of the settings, not `original_max_position_embeddings`, as in transformers.
- * @throws {FormatError} when the factor adds more than `maxDynamicLengths` to it
- */
+/** The original context of `dynamic` is that of the settings, not `original_max_position_embeddings`, as in transformers. */
 function hubDynamic(fields: Fields, nested: Fields): RopeConfig['dynamic'] {
   if (ropeTypeOf(nested) !== 'dynamic') return undefined;
-  const contextLength = fields.count('max_position_embeddings', 2048);
-  const factor = nested.number('factor');
-  if ((factor - 1) * contextLength > maxDynamicLengths) {
-    const expected = `at most ${1 + maxDynamicLengths / contextLength} with rope_type "dynamic" and a context of ${contextLength}`;
-    throw nested.refusal('factor', expected, factor);
-  }
-  return { contextLength, factor };
+  return { contextLength: fields.count('max_position_embeddings', 2048), factor: nested.number('factor') };
 }
 
 function ropeTypeOf(nested: Fields): string {
