@@ -266,7 +266,7 @@ test.each([
   [['gemm', '--backend', 'gpu'], '--backend: expected wasm | reference, got gpu'],
   [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp | wllama, got other'],
   [['gemm', '--load-limit', 'x'], '--load-limit: expected a positive number'],
-  [['decode', '--attention', 'h2o|dense|dense'], '--attention: expected policies'],
+  [['decode', '--attention', 'dense|dense'], '--attention: expected policies'],
   [['gemm', '--unknown'], 'unknown'],
 ])('command line: %j is rejected', async (programArguments, message) => {
   const { code, out, progress } = await bench(...programArguments);

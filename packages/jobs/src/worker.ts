@@ -124,7 +124,7 @@ interface RunningJob {
   readonly controller: AbortController;
   progress: number;
   /** Its handler has ended: its result is recorded while another job runs in its place. */
-  isRecorded: boolean;
+  isRecording: boolean;
 }
 
 /** A pool that gets nothing beside others as often as this may have a suspect in front of its jobs. */
@@ -198,7 +198,7 @@ class Worker {
     this.#suspected = undefined;
     const own = running.filter((each) => each.pool === pool);
     // a store that records more slowly than it hands out must not pile up jobs
-    const numRecorded = Math.min(concurrency, own.filter(({ isRecorded }) => isRecorded).length);
+    const numRecorded = Math.min(concurrency, own.filter(({ isRecording }) => isRecording).length);
     const limit = concurrency - (own.length - numRecorded);
     if (limit <= 0 || this.#resting.has(pool)) return;
     const claim = { worker, leaseMs, limit, alone: running.length === 0, ...(queues === undefined ? {} : { queues }) };
@@ -249,7 +249,7 @@ class Worker {
   }
 
   #start(job: ClaimedJob, pool: Pool): void {
-    const running: RunningJob = { job, pool, controller: new AbortController(), progress: 0, isRecorded: false };
+    const running: RunningJob = { job, pool, controller: new AbortController(), progress: 0, isRecording: false };
     const ending = this.#runJob(running).finally(() => {
       this.#running.delete(running);
       this.#wake();
@@ -265,7 +265,7 @@ class Worker {
       running.progress = progress;
     };
     const onEnd = (): void => {
-      running.isRecorded = true;
+      running.isRecording = true;
       this.#wake();
     };
     let outcome: JobOutcome;

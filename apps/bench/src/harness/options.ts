@@ -93,7 +93,7 @@ export const optionsHelp = `options
                              sparse-attention and ffn, else instead of them;
                              WINNOW_NATIVE=avx2 selects a level
   --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly
-  --visited-keys             prefill, decode: also measure Winnow while it counts visited keys, as for the live view
+  --visited-keys             prefill, decode: also measure Winnow while it counts visited keys, as the live view of the page makes it do
   --rounds <n>               measured runs of each contender
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, load
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
@@ -184,9 +184,8 @@ function list<T>(name: string, text: string | undefined, parse: Parse<T>): T[] |
 function policies(text: string | undefined, peer: string | undefined): readonly string[] {
   if (text === undefined) return [];
   const found = text.split('|').map((policy) => policy.trim());
-  const others = found.slice(1);
-  if (peer === 'wllama' && others.length > 0) throw new UsageError('--attention: expected one policy in a browser');
-  if (new Set(others).size === others.length && !found.includes('')) return found;
+  if (peer === 'wllama' && found.length > 1) throw new UsageError('--attention: expected one policy in a browser');
+  if (new Set(found).size === found.length && !found.includes('')) return found;
   throw new UsageError(`--attention: expected policies such as dense|streaming, each once, got ${text}`);
 }
 

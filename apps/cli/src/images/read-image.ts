@@ -4,9 +4,9 @@ import { readBytesOf } from '../terminal/read-text.js';
 
 /**
  * A PNG, JPEG or WebP file, of which the header is checked.
- * @throws {IoError} when it cannot be read
+ * @throws {IoError} when it cannot be read or the file is too large
  * @throws {FormatError} when it is no image
- * @throws {CapacityError} when the file or the image is too large
+ * @throws {CapacityError} when the image is too large
  */
 export async function readImage(path: string, signal?: AbortSignal): Promise<Uint8Array> {
   const bytes = await readBytesOf(path, signal, maxFileBytes);

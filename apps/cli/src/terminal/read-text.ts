@@ -89,7 +89,7 @@ export async function* linesOfFile(path: string, signal: AbortSignal): AsyncGene
 /** Larger than any prompt that a model can process; a device such as `/dev/zero` has no end. */
 const maxTextBytes = 256 * 1024 * 1024;
 
-/** @throws {IoError} when the file cannot be read or is larger than any text */
+/** @throws {IoError} when the file cannot be read or has more than `maxBytes` */
 export async function readBytesOf(
   path: string,
   signal?: AbortSignal,

@@ -24,6 +24,7 @@ export class Chunks {
 
   /** The end of a step from `begin` on, at most `limit`. */
   endOf(tokens: Int32Array, begin: number, limit: number, maxTokens: number = this.maxTokens): number {
+    if (this.#maxImageRows === 0) return Math.min(limit, begin + maxTokens);
     const isImage = this.isImage(tokens[begin] as number);
     const max = Math.min(limit, begin + (isImage ? this.#maxImageRows : maxTokens));
     let end = begin + 1;

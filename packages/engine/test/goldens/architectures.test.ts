@@ -1,9 +1,9 @@
 /** Tiny models with random weights against log-probabilities of an independent float64 pass and greedy ids of llama.cpp. */
-import { createWasmBackend } from '@winnow/backend-wasm';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { type Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type Model } from '../../src/index.js';
+import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from '../support/golden-files.js';
 
 /** Causal models, by architecture. */
@@ -39,15 +39,7 @@ const quickSteps: Readonly<Record<string, Readonly<Record<string, readonly numbe
 const stepsOf = (file: string, backendName: string): readonly number[] =>
   testCoverage === 'full' ? [1, 7, contextSize] : (quickSteps[file]?.[backendName] ?? []);
 
-const backends: Record<string, Backend> = {};
-beforeAll(async () => {
-  // one thread: these models are too small for more
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
-  backends['reference'] = createReferenceBackend();
-});
-afterAll(async () => {
-  for (const backend of Object.values(backends)) await backend.dispose();
-});
+const backends = useBackends();
 
 async function expectLogprobs(
   model: Model,

@@ -1,10 +1,10 @@
 /** Tiny encoders with random weights against vectors of an independent float64 pass and token ids of llama.cpp. */
 import { fileURLToPath } from 'node:url';
-import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Pooling } from '@winnow/models';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadEmbeddingModel, type EmbeddingModel } from '../../src/index.js';
+import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, encoderNames, maxDifference, readJson } from '../support/golden-files.js';
 
 interface Golden {
@@ -17,14 +17,7 @@ const limit = 5e-4;
 /** The poolings that folders without modules do not declare. */
 const poolings: Readonly<Record<string, Pooling>> = { 'bert-cls': 'cls', 'xlm-roberta': 'cls', gte: 'cls' };
 
-const backends: Record<string, Backend> = {};
-beforeAll(async () => {
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
-  backends['reference'] = createReferenceBackend();
-});
-afterAll(async () => {
-  for (const backend of Object.values(backends)) await backend.dispose();
-});
+const backends = useBackends();
 
 function worstOf(actual: readonly Float32Array[], expected: readonly Float32Array[]): number {
   expect(actual.length).toBe(expected.length);

@@ -3,9 +3,8 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { type Backend } from '@winnow/ops';
 import type { RgbImage } from '@winnow/vision';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
@@ -17,6 +16,7 @@ import {
   type ImagePrompt,
   type Model,
 } from '../../src/index.js';
+import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, imageNames, maxDifference, readJson } from '../support/golden-files.js';
 
 interface Golden {
@@ -31,14 +31,7 @@ const pathOf = (name: string): string => fileURLToPath(new URL(`../fixtures/imag
 const picture = (name: string): Uint8Array =>
   new Uint8Array(readFileSync(fileURLToPath(new URL(`../../../vision/src/__fixtures__/${name}`, import.meta.url))));
 
-const backends: Record<string, Backend> = {};
-beforeAll(async () => {
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
-  backends['reference'] = createReferenceBackend();
-});
-afterAll(async () => {
-  for (const backend of Object.values(backends)) await backend.dispose();
-});
+const backends = useBackends();
 
 const embedders = ['clip', 'siglip'].flatMap((architecture) => imageNames[architecture] as readonly string[]);
 const cases = embedders.flatMap((name) => ['WebAssembly', 'reference'].map((backend) => ({ name, backend })));

@@ -1,9 +1,9 @@
 /** Tiny rerankers with random weights against the logits and token ids of transformers, in float64. */
 import { fileURLToPath } from 'node:url';
-import { createWasmBackend } from '@winnow/backend-wasm';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadReranker, type Reranker } from '../../src/index.js';
+import { useBackends } from '../support/backends.js';
 import { decodeFloats, readJson, rerankerNames } from '../support/golden-files.js';
 
 interface Golden {
@@ -19,14 +19,7 @@ const limit = 5e-4;
 const pathOf = (name: string, file: string): string =>
   fileURLToPath(new URL(`../fixtures/rerank/${name}/${file}`, import.meta.url));
 
-const backends: Record<string, Backend> = {};
-beforeAll(async () => {
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
-  backends['reference'] = createReferenceBackend();
-});
-afterAll(async () => {
-  for (const backend of Object.values(backends)) await backend.dispose();
-});
+const backends = useBackends();
 
 const cases = Object.values(rerankerNames)
   .flat()

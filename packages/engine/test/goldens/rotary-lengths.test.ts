@@ -1,10 +1,10 @@
 /** Frequencies that depend on the length of the sequence, against transformers with its cache: LongRoPE and dynamic NTK. */
 import { memorySink, memorySource } from '@winnow/bytes';
-import { createWasmBackend } from '@winnow/backend-wasm';
 import { bytesSection, openSession, writeSession } from '@winnow/kv-cache';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { type Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
+import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
 
 interface Prompt {
@@ -13,14 +13,7 @@ interface Prompt {
   readonly greedy: readonly number[];
 }
 
-const backends: Record<string, Backend> = {};
-beforeAll(async () => {
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
-  backends['reference'] = createReferenceBackend();
-});
-afterAll(async () => {
-  for (const backend of Object.values(backends)) await backend.dispose();
-});
+const backends = useBackends();
 
 const pathOf = (name: string, file: string): string => archPath(name, file) as string;
 const promptsOf = (name: string): readonly Prompt[] =>
@@ -107,24 +100,6 @@ describe.each(['phi3-lengths', 'llama-dynamic'])('%s', (name) => {
     }
   });
 
-  test('a session with a rotation that the model does not have is refused', async () => {
-    using session = model.createSession();
-    await session.generate((promptsOf(name)[long] as Prompt).tokens, greedyOf(1)).result();
-    const sink = memorySink();
-    await session.save(sink);
-    const saved = await openSession(memorySource(sink.toBytes()));
-    const sections = await Promise.all(
-      saved.sections.map(async (section) => bytesSection(section.name, await saved.readAll(section.name))),
-    );
-    for (const rotaryKey of [2, 64, 257, 1e6, -1, 0.5]) {
-      const forged = memorySink();
-      const metadata = { ...(saved.metadata as object), rotaryKey } as typeof saved.metadata;
-      await writeSession(forged, { ...saved, metadata, sections });
-      const restored = model.restoreSession(memorySource(forged.toBytes().slice()));
-      await expect(restored).rejects.toThrow('expected a rotaryKey of this model');
-    }
-  });
-
   test('drafts do not pass the length at which the rotation changes', async () => {
     const drafting = await load(name, { speculative: 'lookup' });
     for (const { tokens, greedy } of promptsOf(name)) {
@@ -133,4 +108,23 @@ describe.each(['phi3-lengths', 'llama-dynamic'])('%s', (name) => {
     }
     await drafting.dispose();
   });
+});
+
+test.each(['phi3-lengths', 'llama-dynamic'])('%s: a session with another rotation is refused', async (name) => {
+  await using model = await load(name);
+  using session = model.createSession();
+  await session.generate((promptsOf(name)[long] as Prompt).tokens, greedyOf(1)).result();
+  const sink = memorySink();
+  await session.save(sink);
+  const saved = await openSession(memorySource(sink.toBytes()));
+  const sections = await Promise.all(
+    saved.sections.map(async (section) => bytesSection(section.name, await saved.readAll(section.name))),
+  );
+  for (const rotaryKey of [2, 64, 257, 1e6, -1, 0.5]) {
+    const forged = memorySink();
+    const metadata = { ...(saved.metadata as object), rotaryKey } as typeof saved.metadata;
+    await writeSession(forged, { ...saved, metadata, sections });
+    const restored = model.restoreSession(memorySource(forged.toBytes().slice()));
+    await expect(restored).rejects.toThrow('expected a rotaryKey of this model');
+  }
 });

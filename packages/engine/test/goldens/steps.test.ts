@@ -2,10 +2,10 @@
  * Models with experts and recurrent states, step by step without sessions: against the float64 log-probabilities with two
  * sequences in every step, and continuing from a state that an earlier step left in another row.
  */
-import { createWasmBackend } from '@winnow/backend-wasm';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { type Backend } from '@winnow/ops';
 import { sampled } from '@winnow/test-utils';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
 import { openSteps, type Part, type StepRun } from '../support/step-harness.js';
 
@@ -19,14 +19,7 @@ interface Exact {
   readonly logprobs: readonly (readonly string[])[];
 }
 
-const backends: Record<string, Backend> = {};
-beforeAll(async () => {
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
-  backends['reference'] = createReferenceBackend();
-});
-afterAll(async () => {
-  for (const backend of Object.values(backends)) await backend.dispose();
-});
+const backends = useBackends();
 
 const cases = names.flatMap((name) => [[name, 'model.gguf'] as const, [name, 'hf'] as const]);
 

@@ -140,7 +140,9 @@ class HttpBlobStore implements BlobStore {
     const response = await this.#request(source, 'GET', signal, { headers: { range } });
     try {
       const sizeBytes = sizeOf(response, source, offset);
-      const body = response.status === 416 ? nothing() : (response.body ?? nothing());
+      const isBeyond = response.status === 416;
+      if (isBeyond) await response.body?.cancel();
+      const body = isBeyond ? nothing() : (response.body ?? nothing());
       const discard = async (): Promise<void> => response.body?.cancel();
       return { sizeBytes, body, version: validatorOf(response.headers), discard };
     } catch (error) {

@@ -13,7 +13,7 @@ import { capOf, refuseSettings } from '../settings/config-checks.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
 import { hasRopeByLayerType, ropeFromHub } from '../settings/rope-settings.js';
-import { textPartOf } from '../settings/text-part.js';
+import { textPartOf, visionLanguageParts } from '../settings/text-part.js';
 import {
   gemmaEmbeddingScale,
   gemmaGgufScale,
@@ -29,15 +29,6 @@ import { describeWithImages } from './with-images.js';
 /** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 62;
 const usualPeriod = 6;
-
-/** Newer and older prefixes of multimodal checkpoints. */
-const textPart = {
-  renamed: [
-    ['model.language_model.', 'model.'],
-    ['language_model.', ''],
-  ],
-  otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
-} as const;
 
 export interface Gemma3Settings {
   readonly config: RotaryDecoderConfig;
@@ -60,11 +51,11 @@ export const gemma3: Architecture = {
   hubNames: ['gemma3_text', 'gemma3'],
   hubClass: 'Gemma3ForCausalLM',
   async describe(file) {
-    if (!hasGemmaVision(file)) return describeGemma3(textPartOf(file, textPart));
+    if (!hasGemmaVision(file)) return describeGemma3(textPartOf(file, visionLanguageParts));
     const { fields } = file;
     const token = fields.integer(fields.has('image_token_id') ? 'image_token_id' : 'image_token_index', 262144);
     const decoders = { gemma3_text: describeGemma3 };
-    return describeWithImages(file, textPart, token, describeGemmaVision, decoders);
+    return describeWithImages(file, visionLanguageParts, token, describeGemmaVision, decoders);
   },
 };
 

@@ -8,17 +8,10 @@ import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/arch
 import { tensorNames } from '../program/tensors.js';
 import { activationOf } from '../settings/config-checks.js';
 import { gridOf, type Tower } from '../vision/checkpoint.js';
+import { visionLanguageParts } from '../settings/text-part.js';
 import { describeWithImages } from './with-images.js';
 import { describeVision, visionTensors } from '../vision/tower.js';
 import { clipVisionTower } from './clip.js';
-
-const textPart = {
-  renamed: [
-    ['language_model.', ''],
-    ['model.language_model.', 'model.'],
-  ],
-  otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
-} as const;
 
 export const llava: DecoderArchitecture = {
   name: 'llava',
@@ -34,7 +27,7 @@ export const llava: DecoderArchitecture = {
   describe(file) {
     const { fields } = file;
     const token = fields.integer(fields.has('image_token_id') ? 'image_token_id' : 'image_token_index', 32000);
-    return describeWithImages(file, textPart, token, describeClip);
+    return describeWithImages(file, visionLanguageParts, token, describeClip);
   },
 };
 

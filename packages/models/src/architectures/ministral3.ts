@@ -13,21 +13,12 @@ import { isDerivedTensor, usualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub } from '../settings/hub-settings.js';
 import { hubRopeFields } from '../settings/rope-settings.js';
-import { textPartOf } from '../settings/text-part.js';
+import { textPartOf, visionLanguageParts } from '../settings/text-part.js';
 
 const architecture = 'mistral3';
 
 /** Each position has a factor of its own, 16 MiB in all; checkpoints have 262,144. */
 const maxContextLength = 2 ** 22;
-
-/** Prefixes of multimodal checkpoints. */
-const textPart = {
-  renamed: [
-    ['model.language_model.', 'model.'],
-    ['language_model.', ''],
-  ],
-  otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
-} as const;
 
 interface Settings {
   readonly config: RotaryDecoderConfig;
@@ -45,7 +36,7 @@ export const ministral3: Architecture = {
   hubNames: ['ministral3', 'mistral3'],
   hubClass: 'Ministral3ForCausalLM',
   async describe(checkpoint) {
-    const file = textPartOf(checkpoint, textPart);
+    const file = textPartOf(checkpoint, visionLanguageParts);
     const { config, beta } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
     if (config.contextLength > maxContextLength) {
       const name = file.format === 'gguf' ? `${architecture}.context_length` : 'max_position_embeddings';

@@ -11,6 +11,15 @@ export interface TextPart {
   readonly otherParts: readonly string[];
 }
 
+/** Newer and older names of checkpoints with a language model, an image encoder and a projector. */
+export const visionLanguageParts: TextPart = {
+  renamed: [
+    ['model.language_model.', 'model.'],
+    ['language_model.', ''],
+  ],
+  otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
+};
+
 /** Reads `text_config` and the tensors of the language model; a file without `text_config` is returned unchanged. */
 export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): ModelFile {
   const { format, fields, store } = file;

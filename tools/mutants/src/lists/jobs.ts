@@ -82,7 +82,7 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/jobs/src/worker.ts',
-    find: 'running.isRecorded = true;',
+    find: 'running.isRecording = true;',
     replace: '',
     tests: ['test/worker.test.ts'],
   },
