@@ -287,8 +287,8 @@ export const applicationsMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/cli/src/chat/conversation.ts',
-    find: 'if (!this.hasCalledAfter(before.length)) this.messages = before;',
-    replace: 'this.messages = before;',
+    find: 'if (!this.hasCalledAfter(before.length)) {',
+    replace: '{',
     tests: ['test/mcp/mcp.test.ts'],
     only: 'an error after a call',
   },
