@@ -63,7 +63,7 @@ async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; clo
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => server.close() };
 }
 
-/** A store in which each page takes so much longer. */
+/** A store that delays each page. */
 function delayed(store: PromptStore, delayMs: number): PromptStore {
   return {
     ...{ has: () => true, write: async () => {}, remove: async () => {}, statistics: () => store.statistics() },

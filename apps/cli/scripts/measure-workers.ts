@@ -66,7 +66,7 @@ const leaving: Promise<unknown>[] = [];
 
 async function workers(input: string, queue: string): Promise<void> {
   const batch = winnow('batch', input, '--queue', queue, ...outputOf());
-  // those that start before the lines are there must not find the queue empty
+  // workers that start before the lines are there must not find the queue empty
   const numWorkers = Array.from({ length: numProcesses });
   const running = numWorkers.map(() =>
     spawn(process.execPath, [program, 'worker', '--queue', queue, '-t', '1', ...sessions, '-q']),

@@ -1,7 +1,7 @@
 /** Models that a server loads when they are first asked for: what it needs to know about them. */
 import type { GenerativeModel, RankingModel, VectorModel } from './options.js';
 
-/** What a model is loaded for. One file may be loaded for several. */
+/** The kind of work that a model is loaded for. One file may be loaded for several kinds. */
 export type ModelKind = 'generative' | 'embedding' | 'reranking';
 
 /** A loaded model that the server disposes of. */

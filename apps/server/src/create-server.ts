@@ -84,8 +84,8 @@ const defaultFileBytes = 200 * 2 ** 20;
 /**
  * The server does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
- * @throws {ArgumentError} when neither a model nor a catalog is given and `batches.concurrency` is not 0, two models have the
- *   same id, an API key is empty, a limit is not valid, `page` has no page, or one of `pageOrigins` is no
+ * @throws {ArgumentError} when neither a model nor a catalog is given and `batches.concurrency` is not 0, two models
+ *   have the same id, an API key is empty, a limit is not valid, `page` has no page, or one of `pageOrigins` is not an
  *   origin
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
@@ -111,7 +111,7 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
   return server;
 }
 
-/** Whether the server, and not the request, is the reason. */
+/** Whether the failure is the server's fault rather than the request's. */
 function isInternal({ model, kind, error }: Extract<ModelEvent, { readonly event: 'failed' }>): boolean {
   return loadApiError(model, kind, error).code === 'model_load_failed';
 }
@@ -132,7 +132,7 @@ class ModelListener {
     recordLoadSpan(event);
     const { onModelEvent } = this.#options;
     if (onModelEvent !== undefined) onModelEvent(event);
-    else if (event.event === 'failed' && isInternal(event)) this.reportError(event.error); // nobody else tells
+    else if (event.event === 'failed' && isInternal(event)) this.reportError(event.error); // no other code reports it
   };
 }
 
@@ -198,7 +198,7 @@ class HttpServer implements WinnowServer {
     addHooks(app, context, options);
     if (apiKeys.length > 0) requireApiKey(app, apiKeys, context.isInternal);
     else requireLoopbackName(app, (request) => !context.isInternal(request) && isLoopback(this.#boundHost));
-    // after the key was checked, so that wrong keys have no rates
+    // after the key was checked, so that no rates are kept for wrong keys
     app.addHook('onRequest', async (request, reply) => {
       if (request.method !== 'POST' || context.isInternal(request)) return;
       void reply.headers(this.#limiter.admit(context.ownerOf(request) ?? ''));

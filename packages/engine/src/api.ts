@@ -38,10 +38,11 @@ export const openTokenizer: EngineApi['openTokenizer'] = api.openTokenizer;
 export const weightsHash: EngineApi['weightsHash'] = api.weightsHash;
 
 /**
- * Opens a folder for the pages of prompts, which `loadModel` takes as `promptCache`: prompts that begin alike are not
- * computed again after the program was started again. Files are readable by their owner alone; they hold what a prompt
- * was computed to, and its tokens. Several models may share a store, within its limit.
+ * Opens a folder that keeps the KV cache pages of prompts between runs of the program, for the option `promptCache` of
+ * `loadModel`: a prompt that begins like an earlier one is read from the folder instead of being computed again. Only
+ * the owner can read the files, which hold keys, values and tokens of prompts. Several models may share a store and its
+ * size limit.
  * @throws {IoError} when the folder cannot be created or read
- * @throws {ArgumentError} for a limit that is no positive number, and on hosts without a file system
+ * @throws {ArgumentError} for a limit that is not a positive number, and on hosts without a file system
  */
 export const openPromptStore: EngineApi['openPromptStore'] = api.openPromptStore;

@@ -92,7 +92,7 @@ export class ChatLoop {
     if (this.#options.isTerminal) await out.write('\n');
   }
 
-  /** Says what happened meanwhile, also while a line is typed. */
+  /** Prints a notice, even while the user is typing a line. */
   notice(text: string): void {
     this.#reader.interject(() => this.#context.warn(text));
   }
@@ -166,13 +166,13 @@ export class ChatLoop {
     const { io, out } = this.#context;
     const paint = paintOf(io.stdout, io.env);
     const isColored = out.isTerminal && paint !== plain && this.#options.isMarkdown;
-    // the grammars of code take a while to load, and pipes need none
+    // the grammars for code take a while to load, and pipes do not need them
     const colors = isColored ? await import('../terminal/markdown-colors.js') : undefined;
     const createMarkdown = colors === undefined ? undefined : () => new colors.MarkdownColors(paint);
     return new ReplyView({ out, label: shortName(this.#conversation.name), paint, createMarkdown });
   }
 
-  /** Asks until there is an answer. The end of the input is no consent, and neither is a pipe. */
+  /** Asks until there is an answer. The end of the input does not count as consent, and neither does a pipe. */
   async #askConsent(request: CallRequest, signal: AbortSignal): Promise<Consent> {
     if (!this.#options.isTerminal) {
       this.#context.warn(refusalText(request));
@@ -193,7 +193,7 @@ export class ChatLoop {
   }
 }
 
-/** A label in front of each reply has little room. */
+/** The name in front of each reply has to be short. */
 function shortName(name: string): string {
   const characters = [...name];
   return characters.length <= 24 ? name : `${characters.slice(0, 23).join('')}…`;

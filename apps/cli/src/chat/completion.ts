@@ -40,6 +40,6 @@ function filesLike(path: string): string[] {
       .map((entry) => `${prefix}${entry.name}${entry.isDirectory() ? '/' : ''}`)
       .toSorted();
   } catch {
-    return []; // no such folder has no files
+    return []; // a folder that does not exist has no files
   }
 }

@@ -196,7 +196,7 @@ export class Conversation {
     const { parts, streamed } = await this.#stream(turn, options, host);
     this.#nextSeed += 1;
     const isWhole = streamed.result !== undefined;
-    // an answer that was cut inside a call is no reason to make those before it
+    // if an answer was cut inside a call, the calls before it are not made either
     const calls = isWhole && parts.calls.every(({ isComplete }) => isComplete) ? parts.calls : [];
     const toolCalls = calls.map(({ id, name, arguments: values }) => ({ id, name, arguments: JSON.parse(values) }));
     this.messages.push({
@@ -249,7 +249,7 @@ export class Conversation {
   }
 }
 
-/** Answers with calls that may follow each other. A model that goes on calling would never end. */
+/** Maximum number of consecutive answers with calls, since a model could go on calling forever. */
 const maxRounds = 32;
 
 interface Answer {

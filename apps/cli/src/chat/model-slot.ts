@@ -1,4 +1,4 @@
-/** The place of a chat's model, in which another one may take over. */
+/** Holds the model of a chat, which another model may replace. */
 import { UsageError } from '../errors/errors.js';
 import { samplingOf } from '../flags/engine-options.js';
 import type { GenerationFlags } from '../flags/generation.js';
@@ -38,12 +38,12 @@ export class ModelSlot implements AsyncDisposable {
   }
 
   /**
-   * Loads another model with the same flags. The current one makes room first, and comes back if the other one cannot be
-   * loaded.
+   * Loads another model with the same flags. The current one is unloaded first, and loaded again if the other one
+   * cannot be loaded.
    * @throws what `open` throws
    */
   async replace(name: string, context: OpenContext): Promise<void> {
-    await locateModel(name, context); // downloads while the current one still answers
+    await locateModel(name, context); // download while the current model is still loaded
     await dispose(this.#current);
     try {
       this.#current = await openIn(name, this.#options, context, false);

@@ -97,9 +97,11 @@ function addCalibrationOptions(command: Command): void {
     advanced: [
       numberOption('--samples <n>', 'number of text samples', count).default(512),
       numberOption('--sample-tokens <n>', 'tokens per sample', count).default(128),
-      numberOption('--energy <share>', 'share of the output energy that active neurons have to carry', share).default(
-        0.98,
-      ),
+      numberOption(
+        '--energy <share>',
+        'share of the output energy that active neurons have to account for',
+        share,
+      ).default(0.98),
       numberOption(
         '--rank <n>',
         'rank of low-rank predictors, a multiple of 32 (default: depends on the hidden size)',

@@ -148,7 +148,7 @@ const realModels = [
   ['2.5 GB', 'hf:Qwen/Qwen3-4B-GGUF:q4_k_m'],
 ] as const;
 
-/** Names the model; below the demo model, which knows little, models to download. */
+/** Names the model; for the demo model, which knows little, it also names models to download. */
 function banner({ current: { name, model } }: ModelSlot, isDemo: boolean): string[] {
   const summary = `${name}, ${model.contextSize} tokens of context; /help lists the commands`;
   if (!isDemo) return [summary];

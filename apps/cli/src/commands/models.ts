@@ -16,7 +16,7 @@ Examples:
   $ winnow pull hf:owner/name
   $ winnow pull hf:owner/name:q4_k_m hf:owner/other@main
 
-Prints the path of each model. A download that was interrupted goes on where it stopped. Files are kept in the cache of the
+Prints the path of each model. An interrupted download continues where it stopped. Files are kept in the cache of the
 Hugging Face tools (HF_HUB_CACHE, HF_HOME).
 `;
 

@@ -117,7 +117,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   };
   const isStreaming = flags.json !== true;
   using session = await files.open(model, signal);
-  // comes with the first piece: on a terminal, the progress would erase its last line
+  // written with the first piece, since on a terminal the progress bar would erase its last line
   let shown = isStreaming && flags.displayPrompt === true ? shownPrompt(model, input) : '';
   progress.wait('prompt');
   const generation = prompt === undefined ? session.resume(options) : session.generate(prompt, options);
@@ -179,7 +179,7 @@ async function promptOf(
   return flags.escape === true && flags.prompt !== undefined ? unescapeText(text) : text;
 }
 
-/** The error; where the model is none, it may have been meant as the prompt. */
+/** The error; an argument that is not a model may have been meant as the prompt. */
 function meantAsPrompt(modelName: string | undefined, message: string): UsageError {
   const error = new UsageError(message);
   if (modelName === undefined || modelName === '' || isModel(modelName)) return error;
@@ -190,7 +190,7 @@ function shownPrompt(model: Model, input: string | readonly number[] | undefined
   return typeof input === 'object' ? model.tokenizer.decode(input) : (input ?? '');
 }
 
-/** Without a template, image tokens that the prompt lacks stand before it. */
+/** Without a template, image tokens that the prompt lacks are put before it. */
 function withImages(model: Model, input: string | readonly number[], images: readonly Uint8Array[]): Prompt {
   if (images.length === 0) return input;
   const { imageToken } = model;

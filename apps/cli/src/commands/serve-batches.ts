@@ -45,8 +45,8 @@ export function addServeBatchOptions(command: Command): void {
 }
 
 /**
- * One server has the folder, which is created if missing, or the place in an object store. A queue of its own gets all
- * lines; from a shared one it takes those for its models.
+ * The folder, which is created if missing, or the place in an object store belongs to one server. From a queue of its
+ * own the server takes all lines; from a shared queue, those for its models.
  */
 export async function openBatches(flags: ServeBatchFlags): Promise<OpenBatches | undefined> {
   const { batchDir, queue, batchSessions: concurrency } = flags;

@@ -36,7 +36,7 @@ export function errorLog({ io }: CommandContext): (error: unknown) => void {
   };
 }
 
-/** What happens to models on demand. A failure is an error, which --quiet does not silence. */
+/** Logs what happens to models on demand. A failure is an error, which --quiet does not hide. */
 export function modelLog({ logFormat, quiet }: LogFlags, { io, warn }: CommandContext): (event: ModelEvent) => void {
   if (logFormat !== 'json') {
     return (event) => {

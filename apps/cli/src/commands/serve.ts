@@ -210,7 +210,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   const onDemand = onDemandOptions(flags, promptCache, context);
   const { reranker: rerankerNames = [], rerankerId: rerankerIds = [] } = flags;
   const isDemo = [names, embeddingNames, rerankerNames].every(({ length }) => length === 0) && onDemand === undefined;
-  // lines that only workers answer need no model here
+  // if only workers answer lines, this process needs no model
   const wanted = isDemo && flags.batchSessions !== 0 ? [undefined] : names;
   checkNumIds('--model-id', ids, wanted.length, 'model');
   checkNumIds('--embedding-model-id', embeddingIds, embeddingNames.length, 'embedding model');
@@ -231,7 +231,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     );
     const rerankers = await openAll(rerankerNames, rerankerIds, owned, (name) => openReranker(name, options, context));
     const givenBytes = owned.reduce((sum, { plan }) => sum + plan.totalBytes, 0);
-    // what the models that are always loaded leave to the others
+    // the memory that the always-loaded models leave for the others
     const memoryBytes = Math.max(0, (flags.memory ?? totalmem()) - givenBytes);
     const { createServer } = await io.server();
     await using server = await createServer({
@@ -286,7 +286,7 @@ type PromptCacheOption = Pick<LoadOptions, 'promptCache'>;
 
 const defaultCacheBytes = 10e9;
 
-/** Stores for all models: a folder of this server, then what it shares with others. */
+/** Stores for all models: first a folder of this server, then the store that it shares with others. */
 async function openPromptCache(
   { cacheDir, cacheSize, cacheStore }: ServeFlags,
   { io }: CommandContext,

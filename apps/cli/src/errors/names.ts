@@ -3,7 +3,7 @@
 /** The option that gives a group its purpose; its flag has the name of the group. */
 const principalOptions: ReadonlySet<string> = new Set(['memory.budget', 'sparsity.calibration', 'lora.adapters']);
 
-/** Lists, whose flags are repeated and in the singular. */
+/** Lists: their flags are in the singular and may be repeated. */
 const lists: ReadonlySet<string> = new Set([
   'adapters',
   'apiKeys',
@@ -17,7 +17,7 @@ const lists: ReadonlySet<string> = new Set([
 /** Switches that are on unless a flag turns them off. */
 const defaultSwitches: ReadonlySet<string> = new Set(['kvCache.prefixSharing']);
 
-/** Flags whose options have names of the packages below the command. */
+/** Flags whose options are named by the packages below the command line. */
 const otherFlags: ReadonlyMap<string, string> = new Map([
   ['numThreads', '--threads'],
   ['numDecoded', '--decoded'],

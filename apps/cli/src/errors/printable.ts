@@ -1,6 +1,6 @@
 /** Text of files on terminals. */
 
-/** Control characters other than tabs and line ends: a terminal obeys them, wherever they come from. */
+/** Control characters other than tabs and line ends, which a terminal obeys no matter where they come from. */
 // oxlint-disable-next-line no-control-regex
 const controls = /[\u0000-\u0008\u000B\u000C\u000E-\u001F\u007F-\u009F]|\r(?!\n)/g;
 

@@ -10,7 +10,7 @@ import { refuse } from '../flags/parse-values.js';
 
 export const blobForms = 's3://BUCKET/PREFIX, http://HOST/PATH, https://HOST/PATH or a folder';
 
-/** A letter and a colon begin a path of Windows. */
+/** A letter and a colon begin a Windows path. */
 const urlPattern = /^([a-z][a-z0-9+.-]+):\/\//i;
 
 export const isBlobUrl = (address: string): boolean => urlPattern.test(address);
@@ -67,7 +67,10 @@ export async function readFrom(
   return createReadStream(address, { signal });
 }
 
-/** Writes a file or a blob, visible when it is complete. An interrupted upload goes on when the content is written again. */
+/**
+ * Writes a file or a blob, visible when it is complete. An interrupted upload continues when the content is written
+ * again.
+ */
 export async function writeTo(argument: string, address: string, content: AsyncIterable<Uint8Array>): Promise<void> {
   if (isBlobUrl(address)) {
     const { store, key } = await placeOf(argument, address);

@@ -1,11 +1,11 @@
-/** As many sequences at once as the memory holds. */
+/** Chooses as many concurrent sequences as the memory holds. */
 import { freemem } from 'node:os';
 import type { LoadFlags } from '../flags/load.js';
 import { inspectModel, type OpenContext } from './open-model.js';
 
 /** The number of sequences of one step of the engine. */
 const maxSequences = 32;
-/** Share of the free memory that the model may take without `--memory`. */
+/** Share of the free memory that the model may use without `--memory`. */
 const shareOfFree = 0.5;
 
 /** Flags with sessions, and a KV cache in which each has room for its context. */

@@ -15,7 +15,7 @@ export function displayName(model: string | undefined, ownName: string): string 
 
 const demoModelName = 'winnow-tiny';
 
-/** No name means the demo model, and so does its own where no file has it. */
+/** No name means the demo model, and so does the demo model's own name unless a file has that name. */
 function isDemoModel(model: string | undefined): boolean {
   return model === undefined || (model === demoModelName && pathKind(model) === undefined);
 }

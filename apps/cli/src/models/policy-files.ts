@@ -83,7 +83,7 @@ export function policyCheckpoint(policyFile: string): PolicyCheckpoint {
     exists: () => Promise.resolve(existsSync(path)),
     load: async () => (existsSync(path) ? readFile(path, 'utf8') : undefined),
     async save(text) {
-      // a search that is killed meanwhile keeps the measurements before this one
+      // if the search is killed meanwhile, the earlier measurements are kept
       await writeFile(`${path}~`, text);
       await rename(`${path}~`, path);
     },

@@ -37,9 +37,9 @@ interface TreeNode {
   readonly children?: readonly TreeNode[];
 }
 
-/** Lines that are highlighted together: each one costs the time of all before it. */
+/** Maximum number of lines that are highlighted together, since each line costs the time of all lines before it. */
 const maxLines = 200;
-/** Longer lines are not written by hand, and take grammars long. */
+/** Longer lines are not written by hand, and grammars need a long time for them. */
 const maxLineLength = 1000;
 
 /** Colors a block of code line by line; a line's color may depend on those before it, as in a comment of several lines. */

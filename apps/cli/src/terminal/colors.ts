@@ -11,8 +11,8 @@ export const plain: Paint = (_format, text) => text;
 const colored: Paint = (format, text) => styleText(format, text, { validateStream: false });
 
 /**
- * A terminal has colors unless NO_COLOR (https://no-color.org) is set or it is a dumb one; FORCE_COLOR decides otherwise,
- * as in Node: `0` and `false` are off, anything else is on.
+ * A terminal has colors unless NO_COLOR (https://no-color.org) is set or TERM is `dumb`. FORCE_COLOR overrides both, as
+ * in Node: `0` and `false` turn colors off, anything else turns them on.
  */
 export function hasColors(stream: Pick<OutputStream, 'isTTY'>, env: CliIo['env']): boolean {
   const forced = env['FORCE_COLOR'];

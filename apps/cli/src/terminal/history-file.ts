@@ -9,8 +9,8 @@ const fileMode = 0o600;
 const folderMode = 0o700;
 
 /**
- * WINNOW_HISTORY, which is empty for none; otherwise `winnow/history` in the folder of the system for such files, which is
- * XDG_STATE_HOME. Undefined where there is no such folder.
+ * WINNOW_HISTORY (empty: no history), or else `winnow/history` in the system's folder for such files, such as
+ * XDG_STATE_HOME. Undefined if there is no such folder.
  */
 export function historyPath(env: CliIo['env'], platform: string = process.platform): string | undefined {
   const chosen = env['WINNOW_HISTORY'];

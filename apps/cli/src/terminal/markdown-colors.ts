@@ -29,7 +29,7 @@ interface Inline {
 
 export class MarkdownColors {
   readonly #paint: Paint;
-  /** Text that the next one decides about. */
+  /** Text whose style depends on the text after it. */
   #held = '';
   /** The beginning of the line has been written. */
   #isInside = false;
@@ -43,7 +43,7 @@ export class MarkdownColors {
     this.#paint = paint;
   }
 
-  /** The next piece of text; returns what is certain. */
+  /** Adds a piece of text and returns the part whose style is certain. */
   push(text: string): string {
     this.#held += text;
     let shown = '';

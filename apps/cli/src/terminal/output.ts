@@ -34,8 +34,8 @@ export class Output {
   }
 
   /**
-   * Writes tables: on a terminal, lines end at its right edge instead of wrapping. They have no control characters
-   * anywhere, because `| less` ends on a terminal, too.
+   * Writes tables: on a terminal, lines end at its right edge instead of wrapping. Control characters are removed from
+   * all of them, even in pipes, because the output of `| less` reaches a terminal, too.
    */
   writeTables(tables: string): Promise<void> {
     const text = printable(tables);

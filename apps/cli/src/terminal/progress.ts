@@ -45,7 +45,7 @@ class Bars implements Progress {
   #isWaiting = false;
   #label = '';
   #start = { value: 0, ms: 0 };
-  /** What was shown last: steps of one piece of work have different labels, and one rate. */
+  /** What was shown last: steps of the same work have different labels but share one rate. */
   #shown: { readonly value: number; readonly total: number; readonly unit: Unit } | undefined;
 
   constructor(stream: OutputStream, now: () => number) {
@@ -118,7 +118,7 @@ function amountText(value: number, total: number, unit: Unit): string {
   return unit === 'bytes' ? `${formatBytes(value)} of ${formatBytes(total)}` : `${value} of ${total} ${unit}`;
 }
 
-/** A time as people say it, such as `3 min`. */
+/** A duration in words, such as `3 min`. */
 export function durationText(seconds: number): string {
   if (seconds < 100) return `${Math.ceil(seconds)} s`;
   if (seconds < 6000) return `${Math.round(seconds / 60)} min`;

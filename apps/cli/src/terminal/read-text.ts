@@ -53,7 +53,7 @@ export async function readLines(
   return text === '' ? [] : text.split(/\r?\n/);
 }
 
-/** SHA-256 of a file, which identifies its content. @throws {IoError} when it is no file */
+/** SHA-256 of a file, which identifies its content. @throws {IoError} when it is not a file */
 export async function hashOfFile(path: string, expected: string, signal: AbortSignal): Promise<string> {
   const found = await stat(path).catch(() => undefined);
   if (found?.isFile() !== true) throw new IoError({ source: path, message: `expected ${expected}` });

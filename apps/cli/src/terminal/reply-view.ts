@@ -12,7 +12,7 @@ export interface ReplyViewOptions {
   /** Who replies, on a terminal. */
   readonly label: string;
   readonly paint: Paint;
-  /** Colors a text; undefined for replies that are no Markdown. */
+  /** Colors a text; undefined for replies that are not Markdown. */
   readonly createMarkdown: (() => MarkdownColors) | undefined;
 }
 
@@ -43,7 +43,7 @@ export class ReplyView {
     await this.#show(paint('dim', printable(piece)));
   }
 
-  /** Ends the line, also of a reply without text; what follows is another line. */
+  /** Ends the line, even of a reply without text; what follows begins another line. */
   async end(): Promise<void> {
     await this.#show(this.#markdown?.end() ?? '');
     this.#markdown = undefined;
@@ -51,7 +51,7 @@ export class ReplyView {
     this.#part = 'nothing';
   }
 
-  /** The same, except that nothing is no line. */
+  /** The same, except that a reply without text has no line. */
   async endText(): Promise<void> {
     if (this.#part === 'nothing' && this.#isLineOpen) return;
     await this.end();

@@ -17,11 +17,11 @@ export interface BatchLine {
 export interface LinePayload {
   readonly url: BatchEndpoint;
   readonly body: Readonly<Record<string, unknown>>;
-  /** For whom it is answered: a hash of the API key, if there are keys. Prefixes in the KV cache are not shared among owners. */
+  /** The client: a hash of the API key, if there are keys. Prefixes in the KV cache are not shared among owners. */
   readonly owner?: string;
 }
 
-/** A line that is none. Its `custom_id` may be known nevertheless. */
+/** A line that is not a valid request. Its `custom_id` may still be known. */
 export class LineError extends Error {
   override readonly name: string = 'LineError';
   readonly code: string;
@@ -60,7 +60,7 @@ export function parseBatchLine({ text, problem }: Line, endpoint: BatchEndpoint 
   if (!isRecord(value)) throw new LineError('invalid_json_line', 'expected an object');
   const { custom_id: customId, method, url, body } = value;
   if (typeof customId !== 'string' || customId === '' || customId.length > maxIdLength || hasControls(customId)) {
-    const expected = `custom_id: expected a text of 1 to ${maxIdLength} characters without control characters`;
+    const expected = `custom_id: expected a string of 1 to ${maxIdLength} characters without control characters`;
     throw new LineError('invalid_custom_id', `${expected}, got ${JSON.stringify(customId)?.slice(0, 80)}`);
   }
   const refuse = (code: string, message: string): LineError => new LineError(code, message, customId);
@@ -72,7 +72,9 @@ export function parseBatchLine({ text, problem }: Line, endpoint: BatchEndpoint 
     throw refuse('invalid_url', `url: expected ${expected.join(', ')}, got ${JSON.stringify(url)}`);
   }
   if (!isRecord(body)) throw refuse('invalid_body', 'body: expected an object');
-  if (body['stream'] === true) throw refuse('invalid_body', 'body.stream: a line of a batch has no stream');
+  if (body['stream'] === true) {
+    throw refuse('invalid_body', 'body.stream: expected false in a line of a batch, got true');
+  }
   return { customId, url: url as BatchEndpoint, body, group: groupOf(url as BatchEndpoint, body) };
 }
 
@@ -89,7 +91,7 @@ export function batchQueueOf(url: BatchEndpoint, model: unknown): string {
   return url === '/v1/embeddings' ? 'default-embeddings' : 'default';
 }
 
-/** Sorts lines by the beginnings of their prompts, after the model. Texts to embed share no pages. */
+/** A key that sorts lines by the beginnings of their prompts. Texts to embed do not share pages. */
 export function groupOf(url: BatchEndpoint, { model, prompt, messages, tools }: BatchLine['body']): string {
   if (url === '/v1/embeddings') return '';
   const begin = typeof prompt === 'string' ? prompt : JSON.stringify(prompt ?? [tools, messages]);

@@ -26,10 +26,10 @@ export interface BatchServiceOptions {
 
 type Owner = string | undefined;
 
-/** Number of claims of a line: as often may the server be killed while it runs. */
+/** Maximum number of claims of a line: the server may be killed this often while the line runs. */
 const maxAttempts = 10;
 const leaseMs = 10_000;
-/** Time between looks for batches whose last line has ended or expired. */
+/** Interval at which batches are checked for lines that have all ended, or expired. */
 const checkMs = 250;
 const maxListedErrors = 100;
 /** Failed lines in the overview of a batch. */
@@ -44,7 +44,7 @@ export class BatchService {
   readonly #records: Records<BatchObject>;
   /** Owners of the batches that are not final. */
   readonly #active = new Map<string, Owner>();
-  /** Ends of the last change of each batch: changes of one batch follow each other. */
+  /** The end of the last change of each batch: the changes of a batch run one after the other. */
   readonly #changes = new Map<string, Promise<unknown>>();
   readonly #rates = new BatchRates();
   readonly #drain = new AbortController();
@@ -57,13 +57,13 @@ export class BatchService {
     this.#records = new Records(options.blobs, 'batches');
   }
 
-  /** Continues what was there when the last server ended. */
+  /** Continues the batches that the last server left. */
   async start(): Promise<void> {
     const { jobs } = this.#options;
     const known = new Set(await jobs.batches());
     for (const { record, owner } of await this.#records.all()) {
       if (finalStates.has(record.status)) {
-        // a server that was killed after the last line left it; batches of others stay
+        // left by a server that was killed after the last line; batches of other servers stay
         if (known.has(record.id)) await jobs.remove(record.id);
         continue;
       }
@@ -136,7 +136,7 @@ export class BatchService {
     return { ...page, data: await Promise.all(page.data.map((batch) => this.#withCounts(batch))) };
   }
 
-  /** What waits and runs in the store, of everybody. Undefined: the store could not be read. */
+  /** The queues of the store, for all owners. Undefined: the store could not be read. */
   async queues(): Promise<readonly QueueInfo[] | undefined> {
     try {
       return await this.#options.jobs.queues();
@@ -178,11 +178,11 @@ export class BatchService {
     };
   }
 
-  /** Cancels what has not ended; what has is in the files of results. Undefined for an unknown batch. */
+  /** Cancels the lines that have not ended; results of the others are in the files. Undefined for an unknown batch. */
   async cancel(id: string, owner: Owner): Promise<BatchObject | undefined> {
     return this.#change(id, owner, async (batch) => {
       if (finalStates.has(batch.status)) {
-        const message = `The batch is ${batch.status} and cannot be cancelled`;
+        const message = `The batch is ${batch.status} and can no longer be canceled`;
         throw new ApiError({ status: 409, message, code: 'batch_ended' });
       }
       await this.#options.jobs.cancel(id);
@@ -208,7 +208,7 @@ export class BatchService {
     });
   }
 
-  /** Why no line of an input is a request. */
+  /** The errors of an input of which no line is a request. */
   async #errorsOf(id: string): Promise<NonNullable<BatchObject['errors']>['data']> {
     const infos = await this.#options.jobs.list(id, { limit: maxListedErrors });
     if (infos.length === 0) return [{ code: 'empty_file', message: 'The file has no lines', line: null, param: null }];
@@ -268,7 +268,7 @@ export class BatchService {
     return { ...batch, request_counts: { total, completed, failed: failed + expired } };
   }
 
-  /** Changes of one batch follow each other. A batch that becomes final leaves the job store. */
+  /** The changes of a batch run one after the other. A batch that becomes final is removed from the job store. */
   async #change(
     id: string,
     owner: Owner,
@@ -294,7 +294,7 @@ export class BatchService {
     return change;
   }
 
-  /** What no request waits for. */
+  /** Runs work that no request waits for. */
   #inBackground(work: Promise<unknown>): void {
     void work.catch((error: unknown) => {
       if (!this.#abort.signal.aborted) this.#options.reportError(error);

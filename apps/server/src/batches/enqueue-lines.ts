@@ -96,7 +96,7 @@ function repeatedJob({ customId, index }: NewJob): NewJob {
   return { customId: rejectedId(index + 1), index, payload: '', error };
 }
 
-/** Ids of lines may not contain the control character. */
+/** The id of a rejected line; its control character cannot occur in an id of a valid one. */
 function rejectedId(lineNumber: number): string {
   return `\u0001line ${lineNumber}`;
 }

@@ -4,7 +4,7 @@ import type { InternalRequest, InternalResponse } from '../http/internal-calls.j
 import { groupOf, type LinePayload } from './batch-line.js';
 import { PrefixGate } from './prefix-gate.js';
 
-/** Attempts of a line whose error is that of the server. */
+/** Maximum number of attempts of a line that fails because of the server. */
 const maxServerErrors = 3;
 
 export interface LineHandlerOptions {
@@ -13,14 +13,14 @@ export interface LineHandlerOptions {
 }
 
 /**
- * Requests that the server rejects fail at once, those for which it has no room are tried again.
+ * Requests that the server rejects fail at once; those for which it has no room are retried.
  * @param call answers a request, as `call` of a server
  */
 export function batchLineHandler(
   call: (request: InternalRequest) => Promise<InternalResponse>,
   { prefixGrouping = true }: LineHandlerOptions = {},
 ): JobHandler {
-  /** By owner: others compute their beginnings again. */
+  /** By owner: the lines of different owners do not share computed beginnings. */
   const gates = new Map<string | undefined, PrefixGate>();
   return async ({ payload, attempt }, { signal }) => {
     const { url, body, owner } = JSON.parse(payload) as LinePayload;

@@ -4,9 +4,9 @@
  */
 import { charactersPerHash, numSharedHashes } from './prefix-group.js';
 
-/** Beginnings shorter than this are computed again: about 60 tokens. */
+/** Shorter common beginnings, of up to about 60 tokens, are not worth waiting for. */
 const minHashes = 5;
-/** Lines whose pages are likely to be there still. */
+/** Number of latest lines whose pages are probably still in the cache. */
 const maxComputed = 64;
 
 export class PrefixGate {
@@ -16,9 +16,9 @@ export class PrefixGate {
   readonly #computed = new Set<string>();
 
   /**
-   * Waits as long as another line computes more of the beginning than is there.
+   * Waits while another line computes more of the beginning than is in the cache.
    * @param group of `prefixGroup`
-   * @returns must be called when the prompt was computed, or will not be
+   * @returns a function to call when the prompt has been computed, or will not be
    */
   async enter(group: string): Promise<() => void> {
     for (let leader = this.#leaderOf(group); leader !== undefined; leader = this.#leaderOf(group)) await leader;

@@ -5,7 +5,7 @@ interface Sample {
   readonly numDone: number;
 }
 
-/** Rates are those of this time, in milliseconds, or of the time since the server looked first. */
+/** Rates are averages over this time, in milliseconds, or over the time since the first sample. */
 const windowMs = 60_000;
 /** Time between samples in milliseconds. */
 const sampleMs = 2000;

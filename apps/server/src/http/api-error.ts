@@ -13,7 +13,10 @@ export interface ApiErrorFields {
   readonly code?: string | undefined;
   /** When to retry, in whole seconds: becomes `Retry-After`. */
   readonly retryAfterSeconds?: number;
-  /** A second request would do it twice: becomes `X-Should-Retry: false`, which the clients of OpenAI and Anthropic obey. */
+  /**
+   * The request may have taken effect, so a retry could repeat the effect: becomes `X-Should-Retry: false`, which the
+   * clients of OpenAI and Anthropic obey.
+   */
   readonly mayBeDone?: boolean;
 }
 

@@ -21,7 +21,7 @@ const parameterNames: Readonly<Record<string, string>> = {
 
 /**
  * @param promptParam name of the prompt parameter of the request
- * @returns undefined for an internal error, which no request caused
+ * @returns undefined for an internal error, which is not the request's fault
  */
 export function engineApiError(error: unknown, promptParam: string): ApiError | undefined {
   if (error instanceof ApiError) return error;

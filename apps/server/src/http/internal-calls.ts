@@ -2,7 +2,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 
-/** For whom the server makes a request. */
+/** The client on whose behalf the server makes a request. */
 export interface InternalCaller {
   /** Hash of the API key, if there are keys. */
   readonly owner: string | undefined;
@@ -17,7 +17,7 @@ export interface InternalRequest {
   /** JSON. */
   readonly body: string;
   readonly signal?: AbortSignal;
-  /** For whom: prefixes in the KV cache are not shared among owners. Default: everybody. */
+  /** The owner of the request; owners do not share prefixes in the KV cache. Default: none, so prefixes are shared. */
   readonly owner?: string;
   /** Called when the prompt was computed, of a request that generates. */
   readonly onPrompt?: () => void;
@@ -34,7 +34,10 @@ export class InternalCalls {
   readonly #storage = new AsyncLocalStorage<InternalCaller>();
   readonly #callers = new WeakMap<FastifyRequest, InternalCaller>();
 
-  /** Recognizes the requests; before any other hook. A header could be forged, the context of a call cannot. */
+  /**
+   * Recognizes the requests; registered before any other hook. A header could be forged, but the context of a call
+   * cannot.
+   */
   register(app: FastifyInstance): void {
     app.addHook('onRequest', async (request, reply) => {
       const caller = this.#storage.getStore();

@@ -6,7 +6,7 @@ import { unsupportedParameters, withoutNoOpFields } from './request-body.js';
 
 export interface Protocol {
   readonly errorBody: (error: ApiError) => object;
-  /** Unsupported parameters with the value that they may have nevertheless. */
+  /** Unsupported parameters with the only value that is accepted. */
   readonly neutral: Readonly<Record<string, unknown>>;
 }
 

@@ -14,7 +14,7 @@ class Bucket {
     this.#updatedMs = nowMs;
   }
 
-  /** The level at a time, in requests or tokens; below 0 after more was taken than was there. */
+  /** The level at a time, in requests or tokens; negative after more was taken than the bucket held. */
   levelAt(nowMs: number): number {
     const risen = this.#level + ((nowMs - this.#updatedMs) * this.#perMinute) / 60_000;
     this.#level = Math.min(this.#perMinute, risen);
@@ -72,7 +72,10 @@ export class RateLimiter {
     };
   }
 
-  /** Takes the tokens of a request, which are known when it ends; the next ones wait until they are paid for. */
+  /**
+   * Takes the tokens of a request, whose number is known when it ends; later requests are rejected until the bucket has
+   * refilled.
+   */
   charge(owner: string, numTokens: number): void {
     this.#bucketsOf(owner).tokens?.take(numTokens, this.#now());
   }

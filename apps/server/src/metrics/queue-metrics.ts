@@ -1,4 +1,7 @@
-/** Metrics by which autoscalers and gateways decide: queues of batches, and load of models under the names that they know. */
+/**
+ * Metrics for autoscalers and gateways: queues of batches, and the load of models under the metric names that these
+ * tools know.
+ */
 import type { QueueInfo } from '@winnow/jobs';
 import type { ModelEntry } from '../models/model-entry.js';
 import type { ModelRegistry } from '../models/model-registry.js';

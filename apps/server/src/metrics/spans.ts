@@ -1,6 +1,6 @@
 /**
- * Spans of OpenTelemetry: of requests, generations and loads. Without an SDK in the process they cost nothing and go
- * nowhere. Prompts and answers are never attributes.
+ * Spans of OpenTelemetry for requests, generations and loads. Without an SDK in the process they are no-ops. Prompts
+ * and answers are never attributes.
  */
 import { context, propagation, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
 import type { Attributes, Context, Span, Tracer } from '@opentelemetry/api';

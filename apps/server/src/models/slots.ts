@@ -64,7 +64,7 @@ export class Slots {
 
   /**
    * Waits for a free slot.
-   * @param isPatient gives way to all others, and waits as long as it takes
+   * @param isPatient lets all other requests go first, and waits without a time limit
    * @throws {ApiError} 429 when the queue is full, 503 on timeout or shutdown
    * @throws the signal's reason
    */

@@ -9,7 +9,7 @@ import { checkOptions, IoError, type OptionNames } from '@winnow/tensor';
 export interface BlobPromptStoreOptions {
   /** Maximum time of a read in milliseconds; a write may take ten times as long. Default 2000. */
   readonly timeoutMs?: number;
-  /** Time after a failure in which the store is not asked, in milliseconds. Default 30 000. */
+  /** Time in milliseconds for which the store is not used after a failure. Default 30 000. */
   readonly pauseMs?: number;
   /** Clock in milliseconds. Default: `performance.now`. */
   readonly now?: () => number;
@@ -17,7 +17,10 @@ export interface BlobPromptStoreOptions {
 
 const optionNames: OptionNames<BlobPromptStoreOptions> = { timeoutMs: true, pauseMs: true, now: true };
 
-/** Keys of pages that are known to be there; the oldest are forgotten, and their pages looked up before they are written. */
+/**
+ * Maximum number of keys whose pages are known to be stored. The oldest keys are forgotten; their pages are looked up
+ * before they are written again.
+ */
 const maxKnown = 100_000;
 
 /** Its size is limited by the store's own rules of expiry. */
@@ -91,7 +94,7 @@ class BlobPromptStore implements PromptStore {
     });
     try {
       const running = call(ending.signal);
-      running.catch(() => undefined); // what fails after the timeout
+      running.catch(() => undefined); // ignores failures after the timeout
       return await Promise.race([running, late]);
     } finally {
       clearTimeout(timer);
@@ -120,7 +123,7 @@ class BlobPromptStore implements PromptStore {
   }
 }
 
-/** Folders of stores in folders have fewer names. */
+/** Spreads pages over subfolders, so that no folder of a file system gets too many names. */
 const pathOf = (key: string): string => `${key.slice(0, 2)}/${key}.page`;
 
 const reasonOf = (error: unknown): string | undefined => (BlobError.isInstance(error) ? error.reason : undefined);

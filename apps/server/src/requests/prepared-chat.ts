@@ -1,4 +1,7 @@
-/** A chat in no protocol's terms: what each protocol's request becomes, and how the engine prepares it. */
+/**
+ * A chat request independent of the protocol: what the request of each protocol is converted to, and how the engine
+ * prepares it.
+ */
 import { prepareChat, type ChatPart, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
 import type { GenerationResult, PrepareOptions } from '@winnow/engine';
 import { isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';

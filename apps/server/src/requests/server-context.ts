@@ -13,15 +13,15 @@ export interface ServerContext {
   readonly shutdown: AbortSignal;
   /** Requests with different salts do not share cached prefixes. */
   readonly cacheSaltOf: (request: FastifyRequest) => string | undefined;
-  /** Who owns what a request stores: a hash of its API key, if there are keys. */
+  /** The owner of what a request stores: a hash of its API key, if there are keys. */
   readonly ownerOf: (request: FastifyRequest) => string | undefined;
-  /** Whether the server makes the request itself: it gives way to requests of clients. */
+  /** Whether the server makes the request itself: requests of clients go first. */
   readonly isInternal: (request: FastifyRequest) => boolean;
-  /** Who wants to know when the prompt of a request was computed. */
+  /** The listener to call when the prompt of a request has been computed. */
   readonly promptListenerOf: (request: FastifyRequest) => (() => void) | undefined;
   /** Counts the tokens of a request for the rates of its API key. */
   readonly chargeTokens: (request: FastifyRequest, numTokens: number) => void;
-  /** What waits and runs in the store of batches. Undefined on a server without one. */
+  /** The queues of the store of batches. Undefined on a server without one. */
   readonly readQueues: () => Promise<{ readonly read: ReadQueues } | undefined>;
   /** Whether new requests are rejected. */
   readonly isClosing: () => boolean;

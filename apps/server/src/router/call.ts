@@ -13,14 +13,17 @@ export interface RoutedCall {
   body: Uint8Array | Readable | undefined;
   /** The model that it names. */
   readonly model: string | undefined;
-  /** Begins like the prompt that the model gets, as far as the request says it. */
+  /** Begins like the prompt that the model gets, as far as the request tells. */
   readonly prompt: string;
   readonly previousResponseId: string | undefined;
-  /** Whether the same server may get it twice: it leaves nothing there. */
+  /** Whether the same server may get it twice, because it has no effect there. */
   readonly isRepeatable: boolean;
 }
 
-/** Those of one connection (RFC 9110, 7.6.1), those that the router sets itself, and compression, which would hide the events. */
+/**
+ * Headers that are not passed on: those of one connection (RFC 9110, 7.6.1), those that the router sets itself, and
+ * those of compression, which would hide the events.
+ */
 const ownHeaders = new Set([
   'connection',
   'keep-alive',
@@ -65,7 +68,7 @@ export function callOf({ method, url, headers, body }: FastifyRequest, { kind, a
   };
 }
 
-/** Servers validate bodies: one that is no JSON has no fields here. */
+/** The servers validate bodies; here, a body that is not JSON has no fields. */
 export function fieldsOf(bytes: Uint8Array): Readonly<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8'));

@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 
-/** What is known of a server when one is chosen. */
+/** What is known about a server when one is chosen. */
 export interface Candidate {
   readonly id: string;
   /** Requests that run or wait there. */

@@ -33,8 +33,8 @@ export interface WinnowRouter {
 /**
  * Checks all servers once. The router does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
- * @throws {ArgumentError} for an address that is no URL of a server or appears twice, no address, an empty API key, or a
- *   limit that is not valid
+ * @throws {ArgumentError} for an address that is not the URL of a server or appears twice, for no address, for an empty
+ *   API key, and for an invalid limit
  */
 export async function createRouter(options: RouterOptions): Promise<WinnowRouter> {
   checkOptions(options, routerOptionNames);
@@ -151,7 +151,7 @@ class HttpRouter implements WinnowRouter {
       scope.route({ ...options, handler });
       return;
     }
-    // uploads are passed on as they come
+    // uploads are passed on as they arrive
     void scope.register(async (uploads) => {
       uploads.removeAllContentTypeParsers();
       uploads.addContentTypeParser('*', (_request, payload, done) => done(null, payload));

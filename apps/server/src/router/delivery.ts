@@ -11,7 +11,7 @@ import { hasData, wholeEvents, type EventSyntax } from './whole-events.js';
 /** The beginning of an answer that is held, so that another server can still take over. */
 const maxHeldBytes = 2 ** 20;
 
-/** A request that ends servers must not end all of them. */
+/** Maximum number of servers that a request may crash: one that crashes servers must not crash all of them. */
 const maxLost = 2;
 /** Errors of connections that were never made. */
 const unsentCodes = /^(ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|EAI_AGAIN|ETIMEDOUT)$/;
@@ -55,7 +55,8 @@ export class Delivery {
   }
 
   /**
-   * @throws {ApiError} 503 when no server can be reached; 502 when two were lost, or the one that may have done what must not be done twice
+   * @throws {ApiError} 503 when no server can be reached; 502 when two were lost, or when one was lost that may have
+   *   carried out a request that must not be repeated
    * @throws the reason of the signal
    */
   async open(): Promise<Answer> {
@@ -91,7 +92,7 @@ export class Delivery {
         for await (const bytes of wholeEvents(response, syntax)) {
           if (!hasBegun && hasData(bytes, syntax)) {
             hasBegun = true;
-            this.#call.body = undefined; // nobody else gets it
+            this.#call.body = undefined; // no other server gets it
           }
           end.note(bytes);
           yield bytes;
@@ -139,7 +140,10 @@ export class Delivery {
   }
 }
 
-/** The server is closing, overloaded or its queue is full: another one may have room. Rates of a client are no reason to ask others. */
+/**
+ * The server is closing, overloaded or its queue is full: another one may have room. The rate limit of a client is no
+ * reason to ask another server.
+ */
 function isRefusal({ response: { statusCode }, hasMore, bytes }: Answer): boolean {
   if (hasMore) return false;
   if (statusCode === 502 || statusCode === 503) return true;

@@ -1,6 +1,6 @@
 import { ApiError } from '../http/api-error.js';
 
-/** The last error of a server is a cause, and no text for clients. */
+/** The last error of a server becomes the cause; clients do not see its message. */
 export function noUpstream(what: string, cause?: unknown): ApiError {
   const fields = {
     status: 503,

@@ -1,4 +1,4 @@
-/** The servers behind a router: which one gets a request, and what is remembered of those before. */
+/** The servers behind a router: which one gets a request, and which earlier requests each of them got. */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { chooseUpstream, type ChoiceReason } from './choose-upstream.js';
@@ -78,8 +78,8 @@ export class Fleet {
   }
 
   /**
-   * The server that stores a response: remembered, or asked for, such as after a restart of the router. Undefined: none of those that
-   * can be reached.
+   * The server that stores a response: a remembered one, or, for example after a restart of the router, one that
+   * answers to have it. Undefined: no server that can be reached.
    */
   async ownerOf(id: string, { headers }: RoutedCall, signal: AbortSignal): Promise<Upstream | undefined> {
     const known = this.#stored.get(id);
@@ -127,7 +127,7 @@ export class Fleet {
     return key === '\n' ? prompt : `${createHash('sha256').update(key).digest('base64url')}\n${prompt}`;
   }
 
-  /** Ids of responses are those of their requests, which only the headers say before the answer is there. */
+  /** The id of a response is that of its request, which the headers tell before the answer has arrived. */
   #noteStored({ path, method }: RoutedCall, upstream: Upstream, { headers, statusCode }: IncomingMessage): void {
     const { 'x-request-id': requestId } = headers;
     if (method !== 'POST' || !path.startsWith('/v1/responses') || statusCode !== 200) return;

@@ -4,7 +4,7 @@ import type { RouterOptions, UpstreamState } from './options.js';
 import { readWhole } from './read-whole.js';
 import type { Report, RequestHeaders, Upstream } from './upstream.js';
 
-/** A server that computes may answer late, one that is gone never does. */
+/** A busy server may answer late; one that is gone never does. */
 const answerTimeoutMs = 5000;
 /** Checks in a row that time out until a server is down; a refused connection is enough. */
 const maxTimeouts = 3;

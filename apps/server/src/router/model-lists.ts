@@ -8,7 +8,10 @@ import type { Upstream } from './upstream.js';
 
 const maxListBytes = 16 * 2 ** 20;
 
-/** The first answer with the models of all; that of the first server if none has a list, such as for a wrong API key. */
+/**
+ * An answer with the models of all servers; the answer of the first server if no server returns a list, for example
+ * because the API key is wrong.
+ */
 export async function mergedList(
   { method, path, headers }: RoutedCall,
   upstreams: readonly Upstream[],

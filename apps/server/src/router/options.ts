@@ -84,7 +84,7 @@ const defaultLimits: RouterLimits = {
   keepAliveMs: 15_000,
 };
 
-/** @throws {ArgumentError} for a limit that is no positive integer */
+/** @throws {ArgumentError} for a limit that is not a positive integer */
 export function limitsOf(options: RouterOptions): RouterLimits {
   const limits: Record<keyof RouterLimits, number> = { ...defaultLimits };
   for (const name of Object.keys(limits) as (keyof RouterLimits)[]) {
@@ -97,7 +97,7 @@ export function limitsOf(options: RouterOptions): RouterLimits {
   return limits;
 }
 
-/** @throws {ArgumentError} for what is not the address of a server */
+/** @throws {ArgumentError} for a text that is not the address of a server */
 export function upstreamUrl(argument: string, text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const isBare =

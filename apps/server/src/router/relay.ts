@@ -1,4 +1,4 @@
-/** Passes the answer of a server on: streams event by event, other answers as they come. */
+/** Passes the answer of a server on: streams event by event, other answers as they arrive. */
 import type { FastifyReply } from 'fastify';
 import type { Readable } from 'node:stream';
 import { ApiError, internalError } from '../http/api-error.js';

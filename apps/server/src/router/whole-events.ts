@@ -2,7 +2,7 @@
 
 export type EventSyntax = 'events' | 'lines';
 
-/** Larger events are passed on in pieces, and the end of a lost one is no event. */
+/** Larger events are passed on in pieces; if the server is lost within one, no error event can follow it. */
 const maxHeldBytes = 4 * 2 ** 20;
 const separators: Readonly<Record<EventSyntax, readonly string[]>> = { events: ['\n\n', '\r\n\r\n'], lines: ['\n'] };
 

@@ -35,7 +35,7 @@ function registerChanges(app: FastifyInstance, service: BatchService, ownerOf: O
     {
       schema: {
         operationId: 'cancelBatch',
-        summary: 'Cancels what has not ended.',
+        summary: 'Cancels the lines that have not ended.',
         tags,
         params,
         response: answers('Batch'),

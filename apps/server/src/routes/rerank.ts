@@ -1,4 +1,4 @@
-/** `/v1/rerank`, also as `/rerank` and `/v2/rerank`, to which clients of llama.cpp and Cohere send. */
+/** `/v1/rerank`, also as `/rerank` and `/v2/rerank`, which clients of llama.cpp and Cohere use. */
 import type { FastifyInstance } from 'fastify';
 import type { RerankOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';

@@ -54,7 +54,7 @@ export const BatchRequest = Type.Object(
     completion_window: Type.String({
       pattern: '^[1-9][0-9]{0,4}[smhd]$',
       description:
-        'Time until what is not done expires, such as 24h. Other values than 24h are an extension of the OpenAI API.',
+        'Time after which unfinished lines expire, such as 24h. Other values than 24h are an extension of the OpenAI API.',
     }),
     metadata: Type.Optional(Metadata),
   },

@@ -95,7 +95,7 @@ export const Stop = Type.Union(
   { description: 'Stop sequences, which are not part of the answer.' },
 );
 
-/** Accepted because clients send them, but without effect. */
+/** Accepted because clients send them; they have no effect. */
 export const ignoredFields = {
   metadata: Type.Optional(Type.Unknown({ description: 'Has no effect.' })),
   prompt_cache_key: Type.Optional(Type.String({ description: 'Has no effect: prompts are cached by their tokens.' })),

@@ -28,7 +28,7 @@ export interface AnswerRules {
   readonly isParallel: boolean;
   /** Schema of answers without calls. */
   readonly jsonSchema: JsonSchema | undefined;
-  /** No reasoning may come before the answer, since the prompt has ended it. */
+  /** The answer may not begin with reasoning, since the prompt has already ended it. */
   readonly hasReasoned: boolean;
 }
 
@@ -96,7 +96,7 @@ function answerNode(
   if (row.shape.kind === 'recipients') {
     return choice(calls, sequence(...headOf(format), free, optional(sequence(literal('>>>'), calls))));
   }
-  // a call that nothing but its braces marks is the whole answer
+  // a call without marks of its own, only braces, is the whole answer
   return row.isBare === true ? choice(free, calls) : sequence(free, optional(calls));
 }
 
@@ -106,7 +106,7 @@ function headOf({ tools }: AnswerFormat): readonly GrammarNode[] {
   return tools.shape.kind === 'recipients' ? [literal('all\n')] : [];
 }
 
-/** Reasoning is free, and ends before the answer begins. */
+/** Reasoning is unconstrained and ends before the answer begins. */
 function afterReasoning(
   { format, hasReasoned }: AnswerRules,
   answer: GrammarNode,

@@ -32,8 +32,9 @@ export interface ChatRequest {
   /** Whether the model reasons before it answers. Default: as its template decides. */
   readonly enableThinking?: boolean;
   /**
-   * How much the model reasons: what its template knows, such as `low`, `medium` or `high`, or `none`. A template that
-   * can only be switched reasons unless the effort is `none`. Default: as the template decides.
+   * How much the model reasons: a value that its template knows, such as `low`, `medium` or `high`, or `none`. A
+   * template that can only switch reasoning on or off reasons unless the effort is `none`. Default: as the template
+   * decides.
    */
   readonly reasoningEffort?: string;
   /** Maximum number of tokens of reasoning, after which its end is forced. Default: unlimited. */
@@ -107,13 +108,15 @@ export interface ChatTurn {
 
 /**
  * Renders the conversation with the model's chat template. If the template does not describe tools, a system message
- * does. Tool calls are constrained to existing tools and valid arguments; the text
- * around them is free. Long conversations and large schemas are processed in slices, so that they do not block the event
- * loop; grammars of the latest tools are kept.
- * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the
- *   same names, and for a choice that is not among the tools
- * @throws {FormatError} for schemas that cannot be enforced and parameters that are not an object; `source` names the tool
- * @throws {CapacityError} for schemas that are too large, likewise, and for a text that exceeds the context by its length
+ * does. Tool calls are constrained to existing tools and valid arguments; the text around them is free. Long
+ * conversations and large schemas are processed in slices, so that they do not block the event loop; grammars of the
+ * latest tools are kept.
+ * @throws {ArgumentError} without a chat template, when it refuses the conversation, for tools without a name or with
+ *   equal names, and for a choice that is not among the tools
+ * @throws {FormatError} for schemas that cannot be enforced and parameters that are not an object; `source` names the
+ *   tool
+ * @throws {CapacityError} for schemas that are too large, likewise, and for a text that exceeds the context by its
+ *   length
  * @throws the reason of the signal
  */
 export async function prepareChat(
@@ -149,7 +152,7 @@ export async function prepareChat(
   };
 }
 
-/** The tokens with the rows of the images in the place of their tokens. */
+/** The tokens, with each image token replaced by the rows of its image. */
 async function withImages(
   model: ChatModel,
   ids: Int32Array,
@@ -189,7 +192,7 @@ function turnOf(
   };
 }
 
-/** @throws {ArgumentError} for a wish that the model cannot fulfill */
+/** @throws {ArgumentError} for reasoning options that the model does not support */
 function reasoningVariables(
   { enableThinking, reasoningEffort, maxReasoningTokens }: ChatRequest,
   format: ChatFormat,
@@ -261,7 +264,7 @@ function shownTokens(
   return showTokens.length === 0 ? {} : { showTokens };
 }
 
-/** Texts in brackets of what a call consists of, which may be control tokens. */
+/** The texts in angle or square brackets that a format consists of, which may be control tokens. */
 function tokensOf({ opens, closes, sectionOpen, written }: ToolFormatRow): readonly string[] {
   const texts = [...opens, ...closes, sectionOpen ?? '', written.before, written.call, written.after];
   return texts.flatMap((text) => [text, ...(text.match(/<[^<>]+>|\[[A-Z_]+\]/g) ?? [])]);

@@ -10,11 +10,11 @@ export interface MessageFields {
   readonly reasoning: readonly string[];
   /** It takes reasoning as a part of the content. */
   readonly hasThinkingParts: boolean;
-  /** It cuts reasoning out of the content: the marks around it. */
+  /** The marks around reasoning that it cuts out of the content. */
   readonly inline: readonly [string, string] | undefined;
   /** It refuses text beside reasoning and calls. */
   readonly refusesTextBesideCalls: boolean;
-  /** It prints the arguments of calls as they are, so that they have to be text. */
+  /** It prints the arguments of calls unchanged, so they have to be text. */
   readonly wantsTextArguments: boolean;
 }
 
@@ -97,7 +97,10 @@ export const probeMessages: readonly ChatMessage[] = [
   { role: 'tool', content: 'probe', name: 'probe', toolCallId: 'call00001' },
 ];
 
-/** Whether text serves a template better than an object. @param asObject the rendered probe, undefined if it was refused */
+/**
+ * Whether a template needs the arguments as text rather than as an object. @param asObject the rendered probe,
+ * undefined if it was refused
+ */
 export function prefersText(asObject: string | undefined, asText: string | undefined): boolean {
   if (asText === undefined) return false;
   return asObject === undefined || asObject.includes("{'probed'");

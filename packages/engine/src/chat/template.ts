@@ -86,7 +86,10 @@ const withoutTools = { tools: null, documents: null };
 
 /** Templates of published models have up to 20,000 characters. This many are parsed in 45 ms at worst. */
 const maxSourceLength = 40_000;
-/** The library takes the square of each run of white space; those of published templates sum up to 200,000. */
+/**
+ * The library needs time in proportion to the square of each run of white space; in published templates these squares
+ * add up to at most 200,000.
+ */
 const maxSpaceSquares = 1 << 22;
 
 /**
@@ -169,7 +172,7 @@ class JinjaTemplate implements ChatTemplate {
     }
     const spaces = this.source.match(/\s+/g) ?? [];
     if (spaces.reduce((sum, { length }) => sum + length ** 2, 0) > maxSpaceSquares) {
-      throw this.#formatError('expected fewer white-space characters in a row');
+      throw this.#formatError('expected shorter runs of white space');
     }
     try {
       return new Template(this.source.replaceAll(/\r\n?/g, '\n')); // as Jinja does

@@ -112,7 +112,7 @@ export interface EmbeddingModel {
   readonly takesImages: boolean;
   /**
    * One vector per image, in the same order: of PNG, JPEG and WebP files, or of pixels. Concurrent calls take turns.
-   * @throws {ArgumentError} for a model that takes no images, and for what is neither bytes nor pixels
+   * @throws {ArgumentError} for a model that takes no images, and for an input that is neither bytes nor pixels
    * @throws {FormatError} for a file of another format, or a broken one
    * @throws {CapacityError} for an image that is too large, before it is decoded
    * @throws {NonFiniteError} as `embed`

@@ -90,7 +90,7 @@ export class RankedTextEncoder {
     };
   }
 
-  /** Texts of strangers: what looks like a special token is text. */
+  /** The text comes from strangers, so what looks like a special token in it is encoded as text. */
   #plain(text: string): Sliced<Int32Array> {
     return this.#tokenizer.encodeSliced(text, { addSpecialTokens: false, parseSpecialTokens: false });
   }

@@ -68,10 +68,11 @@ export interface Reranker {
   /** Notices about how the model was loaded. */
   readonly notices: readonly string[];
   /**
-   * Scores each document with the query as one input, and returns the best first; equal scores in the order of the list.
-   * A cross-encoder's score is `sigmoid(z)` of its only logit z; that of Qwen3-Reranker is the probability of `yes` against
-   * `no`, which is `sigmoid(z_yes - z_no)`. Special tokens in the texts are text. The other documents
-   * change a score in its last digits at most. Concurrent calls take turns. Cost: one forward pass of query and document per document.
+   * Scores each document with the query as one input, and returns the best first; equal scores in the order of the
+   * list. A cross-encoder's score is `sigmoid(z)` of its only logit z; that of Qwen3-Reranker is the probability of
+   * `yes` against `no`, which is `sigmoid(z_yes - z_no)`. Special tokens in the texts are text. The other documents
+   * affect at most the last digits of a score. Concurrent calls take turns. Cost: one forward pass of query and
+   * document per document.
    * @throws {CapacityError} for a document of which query and document exceed `contextSize`, unless `overflow` is
    *   `truncate`, and for a query that leaves no room for a document
    * @throws {ArgumentError} for wrong options, and for `instruction` with a model that has none

@@ -151,7 +151,7 @@ function createConstraint(matcher: GrammarMatcher): Constraint {
       if (mask.numTokens > 0) return mask;
       const [expected, actual] = [
         'a grammar that tokens of this vocabulary can continue',
-        'a point where no token fits',
+        'a point where no token can follow',
       ];
       throw new ArgumentError({ argument: 'grammar', expected, actual });
     },

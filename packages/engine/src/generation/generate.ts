@@ -56,7 +56,7 @@ export class GenerationRun {
   #numDecoded = 0;
 
   /**
-   * Checks everything else before it compiles the grammar, which takes longest.
+   * Compiles the grammar last, since that takes longest.
    * @throws {ArgumentError | CapacityError} for invalid options, and a prompt that does not fit
    */
   static async create(

@@ -88,7 +88,7 @@ export interface TokenLogprob {
  */
 export interface GeneratedToken {
   readonly tokenId: number;
-  /** The text that this token completes: whole characters only, without a possible start of a stop sequence. */
+  /** The text that this token completes: whole characters, without what may be the start of a stop sequence. */
   readonly text: string;
   /** Natural logarithm of the token's probability before bias, penalties, truncation, temperature and grammars. */
   readonly logprob: number;

@@ -30,7 +30,7 @@ export interface LoadedModel {
   readonly constraints: Constraints;
   /** Sampling that the model recommends; the caller's options take precedence. */
   readonly defaultSampling: SamplingOptions;
-  /** How generations that do not say it draft tokens. */
+  /** The default of `speculative` in generations. */
   readonly speculative: Speculative;
   /** The model of `speculative: 'draft'`. */
   readonly draftModel: DraftModel | undefined;

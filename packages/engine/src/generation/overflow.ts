@@ -81,7 +81,7 @@ export function makeRoom(
   const isByBlocks = policy === 'slide' && contextSize >= 4 * blockSize;
   // windows count the next query: one more than what they leave
   const expiry = isByBlocks
-    ? // with a block less one to spare, so that a whole block is out of sight
+    ? // up to a block less one token more, so that a whole block is out of the window
       { window: contextSize - numFirst - blockSize - count + 2, numSinks: numFirst }
     : {
         window: contextSize - numKept - (policy === 'slide' ? Math.max(count, contextSize >> 2) : count) + 1,

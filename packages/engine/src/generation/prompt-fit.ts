@@ -17,7 +17,7 @@ export function fitPrompt(tokens: Int32Array, contextSize: number, policy: Overf
   checkOverflow(policy);
   const maxTokens = contextSize - 1;
   if (tokens.length <= maxTokens || (dropsTokens(policy) && maxTokens > 0)) return { tokens, numDropped: 0 };
-  // a context of one token has no room for a prompt, whatever is dropped
+  // a context of one token has no room for any prompt
   if (policy === 'error' || policy === 'stop' || maxTokens === 0) {
     throw new CapacityError({
       resource: 'context',

@@ -132,7 +132,7 @@ export class Sampler {
   #draw(numKept: number): number {
     const [logits, weights] = [this.#logits, this.#weights];
     const best = logits[0] as number;
-    if (!Number.isFinite(best)) return 0; // penalties beyond the range of f32
+    if (!Number.isFinite(best)) return 0; // penalties can exceed the range of f32
     const numLeft = this.#cut(numKept, best);
     let total = 0;
     for (let i = 0; i < numLeft; i++) {

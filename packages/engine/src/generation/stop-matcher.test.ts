@@ -38,6 +38,6 @@ test('only text that may begin a stop sequence is held back', () => {
 });
 
 test('an empty stop sequence is rejected', () => {
-  expect(() => new StopMatcher([''])).toThrow('stop: expected a list of non-empty texts, got ""');
+  expect(() => new StopMatcher([''])).toThrow('stop: expected a list of non-empty strings, got ""');
   expect(() => new StopMatcher('END' as never)).toThrow(/got "END"/);
 });

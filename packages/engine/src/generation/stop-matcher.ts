@@ -7,11 +7,11 @@ export class StopMatcher {
   #held = '';
   #isMatched = false;
 
-  /** @throws {ArgumentError} for an empty stop sequence, and for a text instead of a list */
+  /** @throws {ArgumentError} for an empty stop sequence, and for a string instead of a list */
   constructor(stops: readonly string[]) {
     const wrong = Array.isArray(stops) ? stops.find((stop) => typeof stop !== 'string' || stop === '') : stops;
     if (wrong !== undefined) {
-      const expected = 'a list of non-empty texts';
+      const expected = 'a list of non-empty strings';
       throw new ArgumentError({ argument: 'stop', expected, actual: JSON.stringify(wrong) });
     }
     this.#stops = stops;

@@ -21,11 +21,11 @@ export const openPath: OpenPath = async (location, { signal }) => {
   return openGgufOrClose(await openGgufFile(path, withSignal));
 };
 
-/** @throws {FormatError} for the folder of something else, whose files may be too many to list */
+/** @throws {FormatError} for a folder that does not hold a model, which may have too many files to list */
 async function openFolder(path: string, options: { signal?: AbortSignal }): ReturnType<OpenPath> {
   const folder = localFolder(path);
   if (await folder.has('config.json')) return openHubModel(folder, options);
-  throw new FormatError({ source: path, field: 'config.json', message: 'missing: this is not the folder of a model' });
+  throw new FormatError({ source: path, field: 'config.json', message: 'missing: expected the folder of a model' });
 }
 
 /** The settings and the tokenizer lie beside the file, or beside its folder `onnx`. */

@@ -54,7 +54,7 @@ class PromptFolder implements PromptStore {
         await partPath(this.#pathOf(key));
         continue;
       }
-      const stats = await stat(join(this.#folder, name)).catch(() => undefined); // removed meanwhile
+      const stats = await stat(join(this.#folder, name)).catch(() => undefined); // another process has removed it
       if (stats?.isFile() === true) pages.push({ key, sizeBytes: stats.size, usedMs: stats.mtimeMs });
     }
     pages.sort((a, b) => a.usedMs - b.usedMs);
@@ -124,7 +124,7 @@ class PromptFolder implements PromptStore {
     this.#sizes.delete(key);
   }
 
-  /** Removes the pages that were not used for the longest time. */
+  /** Removes the least recently used pages. */
   async #makeRoom(neededBytes: number): Promise<void> {
     for (const key of this.#sizes.keys()) {
       if (this.#usedBytes + neededBytes <= this.#maxBytes) return;

@@ -77,7 +77,8 @@ export class ImageEncoder {
   /**
    * The tiles of an image.
    * @param argument the name of the image in errors
-   * @throws {ArgumentError | FormatError | CapacityError} for what is no image, and for one that is too large
+   * @throws {ArgumentError | FormatError | CapacityError} for an input that is not an image, and for an image that is
+   *   too large
    */
   async process(image: ImageInput, argument: string): Promise<ProcessedImage> {
     const { decode, processor } = this.#parts;

@@ -8,7 +8,7 @@ import { hashOf, type ImageRows } from './image-rows.js';
 export interface ImagePromptParts {
   readonly encoder: ImageEncoder;
   readonly rows: ImageRows;
-  /** The id that stands for an image, or for a tile of one, in the tokens of a prompt, and its text. */
+  /** The id that stands for an image, or for a tile of an image, in the tokens of a prompt; and its text. */
   readonly placeId: number;
   readonly tokenText: string;
   readonly tokenizer: Tokenizer;

@@ -49,7 +49,7 @@ export class ImageRows {
     return known.ids;
   }
 
-  /** Keeps the rows of a tile, and forgets those that were not used for longest. @returns their ids */
+  /** Keeps the rows of a tile, and drops the least recently used ones. @returns their ids */
   add(hash: string, rows: Float32Array): Int32Array {
     const numRows = rows.length / this.dim;
     const ids = this.#freeIds(hash, numRows);

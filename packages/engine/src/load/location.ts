@@ -66,7 +66,7 @@ export function urlFolder(base: URL, request: typeof fetch, signal?: AbortSignal
         const reason = cause instanceof Error ? cause.message : String(cause);
         throw new IoError({ source: url.href, message: `no answer: ${reason}` }, { cause });
       }
-      // servers of web apps answer with a page for every name that they do not have
+      // servers of web apps answer with an HTML page for every name that they do not know
       if (response.ok) return !isHtml(response.headers);
       if (response.status === 404 || response.status === 410) return false;
       throw new IoError({ source: url.href, message: `expected an answer of 200 or 404, got ${response.status}` });

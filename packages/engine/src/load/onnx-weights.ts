@@ -17,7 +17,7 @@ const fileNames: readonly string[] = [
 /**
  * @param wanted the file to take. Default: the first of the common names that exists
  * @returns `undefined` when the folder has none
- * @throws {FormatError} for a broken file, and for one whose matrices cannot be named
+ * @throws {FormatError} for a broken file, and for one whose matrices cannot be matched with names
  */
 export async function openOnnxWeights(
   files: HubFiles,

@@ -143,7 +143,7 @@ interface FileFormat {
   open(source: ByteSource, options: { readonly signal?: AbortSignal }): Promise<OpenedModel>;
 }
 
-/** Bytes by which formats are recognized where a Blob or an open file has no telling name. */
+/** Bytes by which the format of a Blob or an open file is recognized when its name does not tell. */
 export const headerBytes = 9;
 
 /** A JSON header after its length of eight bytes. */

@@ -47,7 +47,7 @@ export class ModelResources {
   static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
     if (options.backend !== undefined) return new ModelResources(opened, options.backend);
     try {
-      // whatever made the threads of the first backend die, WebAssembly alone can serve its requests
+      // the replacement uses WebAssembly alone, which is safe whatever killed the threads of the first backend
       const createNext = (): Promise<Backend> => createOwnBackend({ ...options, native: false });
       const device = await ReplaceableDevice.create(() => createOwnBackend(options), createNext);
       return new ModelResources(opened, device.backend, device);

@@ -2,7 +2,7 @@
 import type { Executable, Program } from '@winnow/ops';
 import type { OptionNames } from '@winnow/tensor';
 
-/** What becomes readable for measurements while a model runs. */
+/** What measurements can read while a model runs. */
 export interface TraceOptions {
   /** The attention inputs of every layer, for `onAttention` of `logprobs`. Default false. */
   readonly attention?: boolean;

@@ -74,7 +74,7 @@ export interface PromptCacheMetrics {
   readonly numFailures: number;
   /** Time of reading. */
   readonly readMs: number;
-  /** Size of all pages in the stores, also of other models, as far as these know it. */
+  /** Size of all pages in the stores, including those of other models, as far as the stores know it. */
   readonly sizeBytes: number;
 }
 

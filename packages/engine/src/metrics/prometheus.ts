@@ -82,9 +82,9 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
   const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
   const { steps, cache, tiers, feedForward, speculation, plan, visitedKeys } = metrics;
   add('sessions', 'gauge', 'Open sessions.', one(metrics.numSessions));
-  add('steps', 'counter', 'Steps that ran.', one(steps?.numSteps));
-  add('tokens', 'counter', 'Tokens that were computed, of prompts and answers.', one(steps?.numTokens));
-  add('step_seconds', 'counter', 'Time that steps ran.', one(steps && steps.stepMs / 1000));
+  add('steps', 'counter', 'Steps that have run.', one(steps?.numSteps));
+  add('tokens', 'counter', 'Prompt and answer tokens that were computed.', one(steps?.numTokens));
+  add('step_seconds', 'counter', 'Total time of steps.', one(steps && steps.stepMs / 1000));
   add('tokens_per_second', 'gauge', 'Prompt and answer tokens per second of step time.', [
     ...one(steps?.tokensPerSecond),
   ]);
@@ -165,7 +165,7 @@ function addFeedForward(add: AddSamples, { layers, cache, waitedMs, readMs }: Fe
   add('ffn_active_ratio', 'gauge', 'Share of the neurons or experts that a token computes.', [
     ...each(({ numSteps, activeRatio }) => (numSteps === 0 ? undefined : activeRatio)),
   ]);
-  add('ffn_batch_active_ratio', 'gauge', 'The same for steps of several tokens.', [
+  add('ffn_batch_active_ratio', 'gauge', 'Share of the neurons or experts that a step of several tokens computes.', [
     ...each(({ numBatches, batchActiveRatio }) => (numBatches === 0 ? undefined : batchActiveRatio)),
   ]);
   add(
@@ -183,25 +183,25 @@ function addFeedForward(add: AddSamples, { layers, cache, waitedMs, readMs }: Fe
   add(
     'ffn_slots',
     'gauge',
-    'Neurons or experts with room in memory.',
+    'Neurons or experts that have a slot in memory.',
     each(({ tiers }) => tiers?.numSlots),
   );
   add(
     'ffn_hits',
     'counter',
-    'Needed and in memory.',
+    'Neurons or experts that were needed and in memory.',
     each(({ tiers }) => tiers?.hits),
   );
   add(
     'ffn_misses',
     'counter',
-    'Needed and not in memory.',
+    'Neurons or experts that were needed and not in memory.',
     each(({ tiers }) => tiers?.misses),
   );
   add(
     'ffn_evictions',
     'counter',
-    'Evicted from their slots.',
+    'Neurons or experts that were evicted from their slots.',
     each(({ tiers }) => tiers?.evictions),
   );
   add(

@@ -13,9 +13,9 @@ export interface VisitedLayerMetrics {
 }
 
 /**
- * Since loading. Tokens count when a step computes one of their sequence: generated tokens, unless they are verified as
- * drafts, and unless pages of their context are offloaded. Tokens of a step that is repeated after a lost device count
- * twice.
+ * Since loading. A token counts if its step computes no other token of its sequence. So generated tokens count, except
+ * those that are verified as drafts and those whose context has offloaded pages. Tokens of a step that is repeated
+ * after a lost device count twice.
  */
 export interface VisitedKeysMetrics {
   readonly numTokens: number;

@@ -69,8 +69,9 @@ export interface PlanOptions {
    */
   readonly policyFile?: PolicySource;
   /**
-   * How generations draft tokens, unless they say it themselves. Steps are then batch-invariant: the bits of a token's logits do not depend
-   * on the up to 15 others of its step, which costs some speed in steps of four tokens and more. Default `off`.
+   * How generations draft tokens, unless they have an option of their own. Steps are then batch-invariant: the bits of
+   * a token's logits do not depend on the up to 15 others of its step, which costs some speed in steps of four tokens
+   * and more. Default `off`.
    */
   readonly speculative?: Speculative;
   /** The memory budget, in bytes, or with settings for weights that do not fit. Default: what the backend can hold. */

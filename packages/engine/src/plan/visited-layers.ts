@@ -1,4 +1,4 @@
-/** Makes the numbers of visited keys that attention ops report readable. */
+/** Makes the numbers of visited keys, which attention ops report, program outputs. */
 import { lowerDenseAttention, type AttentionLowering, type ProgramBuilder } from '@winnow/ops';
 import type { AttentionOutputs } from '@winnow/sparse-attention';
 

@@ -7,7 +7,10 @@ export class Chunks {
   readonly maxTokens: number;
   readonly #maxImageRows: number;
 
-  /** @param maxImageRows maximum number of rows of an image that need a step of their own; 0 where they are tokens like others */
+  /**
+   * @param maxImageRows maximum number of rows of an image that need a step of their own; 0 if they are treated like
+   *   other tokens
+   */
   constructor(maxTokens: number, maxImageRows: number) {
     this.maxTokens = maxTokens;
     this.#maxImageRows = maxImageRows;

@@ -89,7 +89,7 @@ export class ModelRunner {
     return this.isUniform || phase === 'prefill' ? batch : (decodeBatch ?? decode);
   }
 
-  /** Maximum number of rows of an image that need a step of their own; 0 where they are tokens like others. */
+  /** Maximum number of rows of an image that need a step of their own; 0 if they are treated like other tokens. */
   get maxImageRows(): number {
     return this.#image?.maxTokens ?? 0;
   }

@@ -135,7 +135,7 @@ export async function openSparse(
   }
 }
 
-/** @throws {ArgumentError} for a calibration that is only for drafts, where there are none */
+/** @throws {ArgumentError} for a calibration that is only for drafts, when there are no drafts */
 export function refuseDraftsOnly(sparse: SparseWeights | undefined): void {
   if (sparse?.isForDrafts !== true) return;
   const expected = "model, unless speculative is 'self=POLICY'";

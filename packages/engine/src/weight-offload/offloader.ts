@@ -33,7 +33,7 @@ interface TierState {
   count: number;
   /** How many of the ids have been loaded. */
   done: number;
-  /** Whether the program has been given a pass without items. */
+  /** Whether the program has received a pass without items. */
   isOver: boolean;
 }
 
@@ -49,7 +49,7 @@ export class WeightOffloader {
 
   /**
    * @param cacheOf present with tiers: the cache of the present device
-   * @param reads how long reads were under way
+   * @param reads how long reads were in progress
    */
   constructor(parts: FeedForwardParts, cacheOf: (() => NeuronCache) | undefined, reads: BusyTime) {
     this.#parts = parts;

@@ -65,7 +65,7 @@ test.each([
 
 test.each([
   ['characters', '{{ a }}'.repeat(1 << 14), 'at most 40000 characters'],
-  ['spaces', ' '.repeat(1 << 15), 'fewer white-space characters'],
+  ['spaces', ' '.repeat(1 << 15), 'shorter runs of white space'],
 ])('a template of too many %s is rejected before it is parsed', (_case, source, message) => {
   expect(() => render(source)).toThrow(expect.objectContaining({ code: 'format', field: 'chat_template' }) as Error);
   expect(() => render(source)).toThrow(message);

@@ -76,7 +76,7 @@ describe('locations', () => {
   test('errors of a missing file, URL or empty folder name what is missing', async () => {
     await expect(loadModel(join(folder, 'none.gguf'))).rejects.toThrow(/none\.gguf: no such file or folder/);
     await expect(loadModel(`${base}/none.gguf`)).rejects.toThrow(IoError);
-    await expect(loadModel(folder)).rejects.toThrow(/config\.json: missing: this is not the folder of a model$/);
+    await expect(loadModel(folder)).rejects.toThrow(/config\.json: missing: expected the folder of a model$/);
   });
 
   test('a model without a tokenizer runs on token ids and rejects text', async () => {

@@ -8,18 +8,18 @@ import { transportOf, type ServerAddress } from './transport.js';
 export interface ToolboxOptions extends Pick<ConnectOptions, 'version' | 'timeoutMs' | 'signal'> {
   /** Commands and URLs of servers. */
   readonly addresses: readonly string[];
-  /** Headers of requests to URLs, as `--mcp-header` has them. */
+  /** Headers of requests to URLs, from `--mcp-header`. */
   readonly headers: readonly string[];
-  /** Names of tools that need no question. */
+  /** Names of tools that are called without asking. */
   readonly allowed: readonly string[];
   readonly env: ServerAddress['env'];
-  /** Variables that commands get besides, as `--mcp-env` has them. */
+  /** Additional environment variables of commands, from `--mcp-env`. */
   readonly variables: readonly string[];
   readonly warn: (text: string) => void;
 }
 
 /**
- * @throws {UsageError} for an address that is neither a command nor a URL, for a header that no server gets, and for an
+ * @throws {UsageError} for an address that is neither a command nor a URL, a header that belongs to no server, and an
  *   allowed tool that no server has
  * @throws {IoError} if a server cannot be started or reached; none is left running
  */

@@ -9,7 +9,8 @@ const pattern = /^(?:(https?:\/\/\S+)\s+)?([!#$%&'*+.^_`|~\w-]+):\s*(.*)$/i;
  * The headers of each URL of `--mcp`. A header without a URL belongs to the only one: with several, it would tell a
  * secret of one server to another. `${NAME}` in a value is a variable of the environment, which keeps secrets out of
  * the list of processes.
- * @throws {UsageError} for a text that is no header, a URL that is not given, and a variable that is not set
+ * @throws {UsageError} for a text that is not a header, a URL that `--mcp` does not name, and a variable that is not
+ *   set
  */
 export function headersByAddress(
   addresses: readonly string[],

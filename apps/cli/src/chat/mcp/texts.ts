@@ -25,7 +25,7 @@ export function questionText(request: CallRequest): string {
   return `Call ${callText(request).tool}? y: yes, n: no, a: always in this chat > `;
 }
 
-/** Why nothing was called without a terminal. */
+/** Says that a call needs a terminal on which the user can consent. */
 export function refusalText({ tool }: CallRequest): string {
   return `did not call ${tool}: nobody can be asked without a terminal; --mcp-allow ${tool} allows it`;
 }

@@ -12,7 +12,10 @@ export interface BatchPaths {
   readonly input: string;
   readonly output: string;
   readonly errors: string;
-  /** The job store, until everything is written: a file, of the working folder when the output is elsewhere. */
+  /**
+   * The file of the job store, which exists until everything is written. It is in the working folder if the output is
+   * not a local file.
+   */
   readonly jobs: string;
 }
 
@@ -27,7 +30,10 @@ export function pathsOf(input: string, { output, errors }: BatchFlags): BatchPat
   };
 }
 
-/** Names what is answered by what: a changed input, or another model, is another batch. */
+/**
+ * The identity of a batch: its input and the models that answer it. A changed input, or another model, makes another
+ * batch.
+ */
 export async function idOf(input: string, flags: BatchFlags, { signal }: CommandContext): Promise<string> {
   const hash = createHash('sha256');
   for await (const bytes of await readFrom('IN', input, signal)) hash.update(bytes);
@@ -56,7 +62,7 @@ export async function enqueue(
   return enqueued;
 }
 
-/** A file or blob of results; none when there are no results of its kind, except the output. */
+/** Writes a file or blob of results. Without results of its kind there is none, except for the output. */
 export async function writeResults(store: JobStore, batchId: string, kind: ResultKind, path: string): Promise<void> {
   const { batchResults } = await import('@winnow/server');
   const lines = batchResults(store, batchId, kind);
@@ -76,7 +82,7 @@ export interface BatchOutcome {
   readonly paths: BatchPaths;
 }
 
-/** @param figures of a command that answers lines itself */
+/** @param figures of a command that answers the lines itself */
 export async function report(
   figures: LineFigures | undefined,
   { completed, failed, paths }: BatchOutcome,

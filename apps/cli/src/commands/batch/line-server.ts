@@ -1,4 +1,4 @@
-/** Models behind the handlers of the server, without a connection: they answer lines of batches. */
+/** Models behind the request handlers of the server, but without a network connection: they answer lines of batches. */
 import type { EmbeddingLoadOptions, EmbeddingModel } from '@winnow/engine';
 import type { WorkerPool } from '@winnow/jobs';
 import type { ServedEmbeddingModel, ServedModel, WinnowServer } from '@winnow/server';
@@ -14,7 +14,7 @@ import type { CommandContext } from '../command-host.js';
 import { unnamedQueues } from '../queue/open-queue.js';
 import { errorLog } from '../serve-log.js';
 
-/** A model to load, and what lines call it. */
+/** A model to load, and its name in lines. */
 export interface NamedModel {
   /** Undefined: the demo model. */
   readonly model: string | undefined;
@@ -37,7 +37,7 @@ export interface LineServer {
   readonly embeddingModels: readonly { readonly id: string; readonly model: EmbeddingModel }[];
 }
 
-/** A line may wait for others that share the KV cache: no limit of a connected client applies. */
+/** A line may wait for others that share the KV cache, so the time limit of a connected client does not apply. */
 const lineTimeoutMs = 24 * 60 * 60 * 1000;
 /** Texts are embedded one after the other; one more line is prepared meanwhile. */
 const numEmbeddingLines = 2;

@@ -6,7 +6,7 @@ import { placedId, runQueued } from '../queue/queued-work.js';
 import { enqueue, idOf, pathsOf, report, writeResults } from './batch-files.js';
 import type { BatchFlags } from './command.js';
 
-/** Flags of models, which workers have. */
+/** Flags of models, which are loaded by workers. */
 const modelFlags: Readonly<Partial<Record<keyof BatchFlags, string>>> = {
   model: '--model',
   modelId: '--model-id',

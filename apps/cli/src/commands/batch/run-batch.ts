@@ -10,7 +10,7 @@ import { LineFigures } from './figures.js';
 import { withLineServer, type LineModels, type LineServer } from './line-server.js';
 import { runQueuedBatch } from './queued-batch.js';
 
-/** After a crash the lines that ran wait as long. */
+/** Lease of a running line: after a crash, lines that were running wait this long before they run again. */
 const leaseMs = 5000;
 
 export async function runBatch(input: string, flags: BatchFlags, context: CommandContext): Promise<void> {
@@ -60,7 +60,7 @@ async function answer(
   );
 }
 
-/** Only what the lines need. */
+/** Only the models that the lines need. */
 function modelsOf(endpoints: ReadonlySet<BatchEndpoint>, flags: BatchFlags): LineModels {
   const { model, modelId: id, embeddingModel = model, embeddingModelId = id } = flags;
   const generates = endpoints.has('/v1/chat/completions') || endpoints.has('/v1/completions');

@@ -10,12 +10,12 @@ import { textQueueOf, type EmbeddedShard, type ShardOptions, type TextShard } fr
 import type { EmbedFlags } from './command.js';
 import { VectorFiles, type VectorFormat } from './vector-files.js';
 
-/** Limits of a shard, which is what a worker does at once and what is lost with it. */
+/** Limits of a shard: the work that a worker does at a time, and that is lost if it is killed. */
 const textsPerShard = 64;
 const charactersPerShard = 256 * 1024;
 const shardsPerCall = 50;
 
-/** Flags of models, which workers have, and of outputs that are not files. */
+/** Flags of models, which are loaded by workers, and of outputs that are not files. */
 const otherFlags: Readonly<Partial<Record<keyof EmbedFlags, string>>> = {
   prompt: '--prompt',
   json: '--json',

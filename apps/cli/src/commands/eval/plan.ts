@@ -81,7 +81,7 @@ export function evaluateOptionsOf(
   return { ...shared, open, configurations, tokens: Int32Array.from(tokens) };
 }
 
-/** The tokens of the text and properties of the model, before anything is measured. */
+/** Reads the tokens of the text and the properties of the model before anything is measured. */
 async function look(
   open: OpenModel,
   text: string | undefined,

@@ -19,12 +19,12 @@ export interface ShardPayload {
   readonly shard: EvaluationShard;
   /** How the model is loaded. */
   readonly flags: LoadFlags;
-  /** Of `weightsHash`: figures of another model would be mixed with those of this one. */
+  /** The `weightsHash` of the model, so that figures of different models are never mixed. */
   readonly weightsHash: string;
 }
 
 /**
- * Each part loads the model as its evaluation asks, besides the worker's own.
+ * Each part loads the model with the settings of its evaluation, in addition to the worker's own.
  * @param models of queues; undefined: the demo model
  * @param own threads and memory of the worker
  */
@@ -56,7 +56,7 @@ export function evaluationShardHandler(
   };
 }
 
-/** Errors that another attempt would meet again. */
+/** Errors that another attempt would run into again. */
 function failureOf(error: unknown): unknown {
   const isFinal = [ArgumentError, CapacityError, FormatError, UnsupportedOpError].some((each) =>
     each.isInstance(error),

@@ -11,7 +11,7 @@ export function queueOption(description: string): Option {
   return flag('--queue <url>', `${description}: ${queueForms}`);
 }
 
-/** A letter and a colon begin a path of Windows. */
+/** A letter and a colon begin a Windows path. */
 const schemePattern = /^([a-z][a-z0-9+.-]+):/i;
 
 /**

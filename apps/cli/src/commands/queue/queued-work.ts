@@ -10,7 +10,7 @@ import type { CommandContext } from '../command-host.js';
 import { openQueue, withoutPassword } from './open-queue.js';
 
 const pollMs = 250;
-/** Time without a worker after which the command says so. */
+/** Time after which the command reports that no worker is running. */
 const lonelyMs = 5000;
 
 /** Number of claims of a job: this many workers may be killed while they run it. */
@@ -27,7 +27,10 @@ export interface QueuedWork {
   finish(store: JobStore): Promise<void>;
 }
 
-/** Names work by its content and by where its results go: another output, or another machine, is other work. */
+/**
+ * The identity of work: its content, and where its results go. Another output, or another machine, makes it different
+ * work.
+ */
 export function placedId(contentId: string, output: string): string {
   return `${contentId} ${hostname()} ${resolve(output)}`;
 }
@@ -91,7 +94,10 @@ async function untilDone(
   }
 }
 
-/** The queue of a line of a batch is the model that it names, which may be the name of a queue for other work. */
+/**
+ * A line of a batch is put into the queue of the model that it names, and that may be the name of a queue for other
+ * work.
+ */
 export function lineInQueue(queue: string): JobFailure {
   return new JobFailure({ code: 'model_not_found', message: `no model '${queue}'` }, { retry: false });
 }

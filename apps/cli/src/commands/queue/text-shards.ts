@@ -27,7 +27,7 @@ export interface EmbeddedShard {
   readonly errors: readonly (Pick<JobError, 'code' | 'message'> & { readonly text: number })[];
 }
 
-/** A text that the model refuses fails alone: the others have their vectors. */
+/** A text that the model rejects fails alone; the others still get their vectors. */
 export function textShardHandler(models: ReadonlyMap<string, EmbeddingModel>): JobHandler {
   return async (job: ClaimedJob, { signal }) => {
     const { texts, options } = JSON.parse(job.payload) as Partial<TextShard>;
@@ -50,7 +50,7 @@ export function textShardHandler(models: ReadonlyMap<string, EmbeddingModel>): J
   };
 }
 
-/** @returns the error if the texts are the reason */
+/** @returns the error if the texts caused it */
 async function tryToEmbed(
   model: EmbeddingModel,
   texts: readonly string[],

@@ -9,9 +9,9 @@ import type { CommandContext } from '../command-host.js';
 import type { WorkerFlags } from './command.js';
 import { depthOf, progressLine, WorkerReport } from './worker-report.js';
 
-/** After a crash the lines that ran wait as long. */
+/** Lease of a running line: after a crash, lines that were running wait this long before another worker runs them. */
 const leaseMs = 10_000;
-/** Time between looks for lines while there are none. */
+/** Polling interval while there are no lines. */
 const pollMs = 250;
 
 export async function runWorkerCommand(

@@ -3,7 +3,7 @@ import type { JobStore } from '@winnow/jobs';
 import { durationText } from '../../terminal/progress.js';
 import type { LineFigures } from '../batch/figures.js';
 
-/** What is left in the queues of the worker, of all workers. */
+/** What is left in the queues of the worker, which other workers may share. */
 export interface Depth {
   readonly waiting: number;
   readonly running: number;
@@ -25,7 +25,7 @@ interface Sample {
   readonly left: number | undefined;
 }
 
-/** Rates are those of as many reports. */
+/** Number of reports that a rate is computed from. */
 const maxSamples = 6;
 
 export class WorkerReport {

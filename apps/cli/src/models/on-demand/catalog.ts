@@ -28,7 +28,7 @@ export interface CatalogSources {
 
 type Facts = Pick<AvailableModel, 'sizeBytes' | 'modifiedMs'> & { readonly aliases?: readonly string[] };
 
-/** @throws {UsageError} for settings of which nothing can come */
+/** @throws {UsageError} for settings that no model can have */
 export function createCatalog(sources: CatalogSources, flags: ModelFlags, context: OpenContext): ModelCatalog {
   const catalog = new Catalog(sources, flags, context);
   catalog.check();
@@ -99,13 +99,13 @@ class Catalog implements ModelCatalog {
     return hubName === undefined ? undefined : this.#available(hubName, `hf:${hubName}`);
   }
 
-  /** Looks at the folder again only for names that it did not have. */
+  /** Scans the folder again only for names that were not in it. */
   async #findLocal(name: string): Promise<LocalModel | undefined> {
     if (this.#sources.folder === undefined) return undefined;
     return byName(this.#local, name) ?? byName(await this.#scanned(), name);
   }
 
-  /** Requests that come during a scan share it. */
+  /** Requests that arrive during a scan share it. */
   #scanned(): Promise<ReadonlyMap<string, LocalModel>> {
     this.#scan ??= scanModels(this.#sources.folder as string)
       .then((models) => (this.#local = models))

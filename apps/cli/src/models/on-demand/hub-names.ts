@@ -4,7 +4,7 @@
 const namePattern =
   /^(?:hf:|hf\.co\/|huggingface\.co\/)?([A-Za-z0-9][\w.-]{0,95}\/[A-Za-z0-9][\w.-]{0,95})(?::([\w.-]{1,64}))?$/;
 
-/** The name without what clients put before it; undefined for anything else. */
+/** The name without a prefix that clients put before it; undefined for anything else. */
 export function hubNameOf(name: string): string | undefined {
   const [, repo, file] = namePattern.exec(name) ?? [];
   if (repo === undefined || repo.includes('..')) return undefined;

@@ -16,7 +16,7 @@ export interface LocalModel {
 
 /** `owner/repo/model.gguf`, as LM Studio stores models. */
 const maxDepth = 3;
-/** Bounds the time of a scan in a folder that is no folder of models. */
+/** Bounds the time of scanning a folder that is not a folder of models. */
 const maxEntries = 20_000;
 
 const weightFile = /\.(gguf|safetensors)$/i;
@@ -24,8 +24,8 @@ const weightFile = /\.(gguf|safetensors)$/i;
 const notAModel = /-(?!00001-of-)\d{5}-of-\d{5}\.gguf$|^mmproj\b/i;
 
 /**
- * The models by id. Names of clients are looked up here and never become a path. Links that the owner of the folder has
- * put there are followed, each folder once; hidden files are not listed.
+ * The models by id. Names from clients are looked up here and never become a path. Links that the owner of the folder
+ * has put there are followed, each folder once; hidden files are not listed.
  * @throws the error of the file system when the folder cannot be read
  */
 export async function scanModels(folder: string): Promise<ReadonlyMap<string, LocalModel>> {
@@ -57,7 +57,7 @@ async function scan(folder: string, prefix: string, depth: number, state: Scan):
     if (entry.name.startsWith('.') || ++state.numEntries > maxEntries) continue;
     const path = join(folder, entry.name);
     const id = prefix + entry.name;
-    const stats = await stat(path).catch(() => undefined); // a link to nothing, or removed meanwhile
+    const stats = await stat(path).catch(() => undefined); // a dangling link, or an entry that was just removed
     if (stats?.isFile() === true && weightFile.test(entry.name) && !notAModel.test(entry.name)) {
       const short = id.replace(/(-00001-of-\d{5})?\.gguf$/i, '');
       const { size: sizeBytes, mtimeMs: modifiedMs } = stats;

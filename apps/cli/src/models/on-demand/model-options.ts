@@ -1,4 +1,7 @@
-/** The options of `loadModel` in the settings of a model, in the same groups, as the flags that they stand for. */
+/**
+ * Converts the options of `loadModel` in the settings of a model, which have the same groups, to the flags that they
+ * stand for.
+ */
 import type { Option } from 'commander';
 import { isRecord, type NameTree } from '@winnow/tensor';
 import { UsageError } from '../../errors/errors.js';
@@ -82,7 +85,7 @@ export class ModelOptionsReader {
       throw this.#refuse(place, 'true or false', given);
     }
     if (typeof value !== 'string' && typeof value !== 'number') {
-      throw this.#refuse(place, 'a text or a number', given);
+      throw this.#refuse(place, 'a string or a number', given);
     }
     try {
       const parse = option.parseArg as ((text: string, previous: unknown) => unknown) | undefined;

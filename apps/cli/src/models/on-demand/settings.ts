@@ -34,7 +34,7 @@ export const noSettings: SettingsFile = { defaults: {}, models: new Map() };
 
 /**
  * @param options the flags that a model may have
- * @throws {UsageError} naming the place of what is wrong
+ * @throws {UsageError} naming the setting that is wrong
  */
 export function readSettings(path: string, options: readonly Option[]): SettingsFile {
   const reader = new SettingsReader(path, options);

@@ -33,7 +33,7 @@ export class Turns {
   async run(task: () => Promise<void>, signal: AbortSignal): Promise<void> {
     const before = this.#last;
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.#last = before.then(() => promise); // one that gives up does not let later ones pass
+    this.#last = before.then(() => promise); // a task that gives up does not let later ones overtake the earlier ones
     try {
       await untilAborted(before, signal);
       await task();

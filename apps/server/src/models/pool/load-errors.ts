@@ -1,4 +1,4 @@
-/** What a client learns about a load that failed. */
+/** What a client is told about a load that failed. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { ApiError } from '../../http/api-error.js';
 import type { ModelKind } from '../../catalog.js';
@@ -28,7 +28,7 @@ export function unsuited(id: string, kind: ModelKind, cause?: unknown): ApiError
   return new ApiError({ status: 400, message, param: 'model', code: 'unsupported_model' }, { cause });
 }
 
-/** No retry can cure this. */
+/** A retry would fail, too. */
 export function insufficientMemory(id: string, needed: number, available: number, cause?: unknown): ApiError {
   const message = `The model '${id}' needs ${needed} bytes of memory; this server may use ${available} for its models`;
   return new ApiError({ status: 503, message, param: 'model', code: 'insufficient_memory' }, { cause });

@@ -43,7 +43,7 @@ export interface LoadedStatus {
   readonly expiresMs: number | undefined;
 }
 
-/** setTimeout takes no longer time. */
+/** The longest delay of `setTimeout`. */
 const maxTimerMs = 2 ** 31 - 1;
 
 export class ModelPool {

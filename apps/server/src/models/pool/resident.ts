@@ -1,4 +1,4 @@
-/** A model in memory, or on its way in or out. */
+/** A model that is in memory, or being loaded or unloaded. */
 import type { AvailableModel, ModelKind } from '../../catalog.js';
 import type { ModelEntry } from '../model-entry.js';
 

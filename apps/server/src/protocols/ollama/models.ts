@@ -7,7 +7,7 @@ import type { OllamaListedModel, OllamaShowResponse } from './schemas.js';
 
 type Details = OllamaListedModel['details'];
 
-/** Unknown facts are empty, as are those of models that are not loaded. */
+/** Fields that are unknown, such as those of models that are not loaded, are empty. */
 function detailsOf(entry: ModelEntry | undefined): Details {
   const family = entry?.kind === 'generative' ? entry.model.config.architecture : '';
   return {

@@ -1,4 +1,4 @@
-/** The routes of Ollama's API for clients that speak no other. */
+/** The routes of Ollama's API, for clients that support no other API. */
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { EmbedOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
@@ -24,7 +24,7 @@ const apiVersion = '0.12.11';
 const answers = answersOf('OllamaError', 'application/x-ndjson');
 const tags = ['Ollama'];
 
-/** Names without a tag mean the tag `latest`, and clients may add it. */
+/** A name without a tag means the tag `latest`, which clients may add. */
 function idOf({ registry }: ServerContext, model: string | undefined): string | undefined {
   const isKnown = registry.entries().some(({ id }) => id === model);
   return isKnown ? model : model?.replace(/:latest$/, '');

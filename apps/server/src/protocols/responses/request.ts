@@ -69,7 +69,7 @@ function messagesOf(previous: readonly InputItem[], items: readonly InputItem[])
   return messages;
 }
 
-/** The whole reasoning, or its summary where a client has no more. */
+/** The whole reasoning, or its summary if the client has only that. */
 function reasoningOf({ content, summary = [] }: InputItem, path: string): string {
   const parts = typeof content === 'string' || (content?.length ?? 0) > 0 ? content : summary;
   return parts === undefined || parts === null
@@ -147,11 +147,11 @@ function outputOf(
   return { role: 'tool', content: textOf(output, `${path}.output`), toolCallId, name };
 }
 
-/** What parts of a list may be. */
+/** The types that the parts of a list may have. */
 interface PartTypes {
   /** Default: those of messages. */
   readonly texts?: readonly string[];
-  /** Parts that are no text and are read elsewhere. */
+  /** Parts that are not text and are read elsewhere. */
   readonly silent?: readonly string[];
 }
 

@@ -100,6 +100,6 @@ function storedOf(store: ResponseStore, id: string, owner: string | undefined): 
 }
 
 function notStored(id: string): ApiError {
-  const message = `Response with id '${id}' not found: it was never stored, or made room for later ones`;
+  const message = `Response with id '${id}' not found: it was never stored, or was dropped to make room for later ones`;
   return new ApiError({ status: 404, message, param: 'id', code: 'response_not_found' });
 }

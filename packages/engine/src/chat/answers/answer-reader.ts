@@ -14,7 +14,7 @@ import { readSpace, readUntil, starts, TextInput, type Reading } from './text-in
 
 /** How an answer is written. */
 export interface AnswerFormat {
-  /** The model's way to write calls, which it does when there are tools. */
+  /** How the model writes calls; used when there are tools. */
   readonly tools: ToolFormatRow;
   /** Undefined: the answer has no reasoning. */
   readonly reasoning: ReasoningFormat | undefined;
@@ -34,7 +34,7 @@ export function createAnswerReader(
   return new AnswerReader(format, tools, createId);
 }
 
-/** The answer is text as it stands. */
+/** The whole answer is text: there is nothing to parse. */
 function isPlain({ ignored, shape }: ToolFormatRow, tools: readonly ChatTool[]): boolean {
   return tools.length === 0 && ignored === undefined && shape.kind !== 'harmony' && shape.kind !== 'recipients';
 }
@@ -116,7 +116,7 @@ class AnswerParser {
     }
   }
 
-  /** What only begins where the answer does. */
+  /** Reads what may begin only at the start of the answer. */
   *#readStart(): Reading<void> {
     const { reasoning } = this.#format;
     const space = yield* readSpace(this.#input);
@@ -138,7 +138,7 @@ class AnswerParser {
     return follows;
   }
 
-  /** A block of reasoning whose mark follows. */
+  /** Reads a block of reasoning, whose opening mark comes next. */
   *#readOpened(reasoning: ReasoningFormat): Reading<void> {
     yield* starts(this.#input, reasoning.open);
     if (reasoning.label === undefined || (yield* starts(this.#input, reasoning.label))) {
@@ -153,7 +153,10 @@ class AnswerParser {
     this.#writer.endText();
   }
 
-  /** A section of calls, or text that only looks like one. @param open its mark, which follows; empty if it has none */
+  /**
+   * Reads a section of calls, or text that only looks like one. @param open its mark, which follows; empty if it has
+   * none
+   */
   *#readCalls(open: string): Reading<void> {
     const context = this.#context;
     const input = this.#input;
@@ -163,7 +166,7 @@ class AnswerParser {
     if (hasCalls) input.release();
     else {
       input.restore();
-      // the mark is text, so that it is not found again
+      // treat the mark as text, so that it is not found again
       const length = Math.max(open.length, 1);
       while (input.rest.length < length && !input.hasEnded) yield;
       this.#writer.text(input.take(length));

@@ -3,7 +3,7 @@ import { isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import type { ChatPart } from './chat-part.js';
 import { parsedJson } from './json-values.js';
 
-/** White space around reasoning, and between text, reasoning and calls, is dropped; that inside of each is kept. */
+/** Drops the white space around reasoning and between text, reasoning and calls; keeps that inside each of them. */
 export class AnswerWriter {
   readonly #createId: () => string;
   #parts: ChatPart[] = [];
@@ -18,7 +18,7 @@ export class AnswerWriter {
     this.#createId = createId;
   }
 
-  /** The parts since the last time. */
+  /** The parts since the last call of this method. */
   takeParts(): readonly ChatPart[] {
     const parts = this.#parts;
     this.#parts = [];

@@ -44,10 +44,10 @@ function endOfCalls({ input }: CallContext, hasCalls: boolean): boolean {
 interface Found {
   name: string | undefined;
   id: string | undefined;
-  /** Text of arguments that came before the name. */
+  /** The arguments, as text, if they came before the name. */
   values: string | undefined;
   isStarted: boolean;
-  /** There are arguments after the first ones, so which are meant is open. */
+  /** The call has arguments more than once, so it is unclear which ones are meant. */
   isRepeated: boolean;
   /** The text ends after a comma. */
   endsInComma: boolean;
@@ -126,7 +126,7 @@ function* readMember(context: CallContext, key: string, found: Found): Reading<b
   return yield* passArguments(context);
 }
 
-/** Passes on the arguments of the call that has started: an object, or a text of one. */
+/** Passes on the arguments of the call that has started: an object, or a string that contains one. */
 export function* passArguments({ input, writer }: CallContext): Reading<boolean> {
   const first = yield* peek(input);
   if (first === '{') return yield* passJson(input, (text) => writer.callArguments(text));
@@ -135,7 +135,7 @@ export function* passArguments({ input, writer }: CallContext): Reading<boolean>
   return text !== undefined;
 }
 
-/** Some models write the object as a text, and nothing as null. */
+/** Some models write the object as a string, or null for no arguments. */
 function argumentsText(text: string): string {
   if (jsonDepth(text) > maxJsonDepth) return text;
   const value = parsedJson(text);

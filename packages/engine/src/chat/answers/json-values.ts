@@ -53,7 +53,7 @@ export function* captureJson(input: TextInput): Reading<string | undefined> {
   return isWhole ? text : undefined;
 }
 
-/** A value that is a text; undefined otherwise. */
+/** A string value; undefined for any other value. */
 export function* captureString(input: TextInput): Reading<string | undefined> {
   if ((yield* peek(input)) !== '"') return undefined;
   const text = yield* captureJson(input);
@@ -70,14 +70,14 @@ export function parsedJson(text: string): unknown {
   }
 }
 
-/** JSON for the words of Python that models write instead. */
+/** The JSON of Python literals, which some models write instead. */
 export const pythonWords: ReadonlyMap<string, string> = new Map([
   ['True', 'true'],
   ['False', 'false'],
   ['None', 'null'],
 ]);
 
-/** A piece of a text inside of quotes. */
+/** Escapes a piece of a string for use between quotes. */
 export function escapedJson(piece: string): string {
   return JSON.stringify(piece).slice(1, -1);
 }

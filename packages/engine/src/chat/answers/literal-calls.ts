@@ -1,4 +1,4 @@
-/** Calls that are written as in a program: `[f(a=1)]` as in Python, and `call:f{a:1}`. */
+/** Calls in the syntax of a program: `[f(a=1)]` as in Python, and `call:f{a:1}`. */
 import { maxJsonDepth } from '@winnow/tensor';
 import type { CallContext } from './call-context.js';
 import { readJsonCalls } from './json-calls.js';
@@ -13,11 +13,11 @@ export interface LiteralShape {
   readonly brackets: readonly [string, string];
   /** Between a name and the value of an argument. */
   readonly assignment: string;
-  /** Around texts; none begins with another one. */
+  /** Around strings; none is a prefix of another. */
   readonly quotes: readonly string[];
-  /** A backslash begins an escape in a text. */
+  /** A backslash begins an escape in a string. */
   readonly hasEscapes: boolean;
-  /** Several calls stand in a list. */
+  /** Several calls form a list. */
   readonly isList: boolean;
 }
 

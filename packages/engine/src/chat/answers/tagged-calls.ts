@@ -24,7 +24,7 @@ export interface TaggedShape {
   };
 }
 
-/** Values of the attribute by which a model says whether an argument is a text. */
+/** Values of the attribute by which a model says whether an argument is a string. */
 const textAttribute = ' string="true"';
 const jsonAttribute = ' string="false"';
 
@@ -98,7 +98,7 @@ function* readArgument(context: CallContext, shape: TaggedShape, tool: string, i
   return true;
 }
 
-/** A text without the line breaks that stand around it. */
+/** Passes on a string without the line breaks around it. */
 function* passText({ input, writer }: CallContext, close: string): Reading<boolean> {
   writer.callArguments('"');
   let held = '';
@@ -113,7 +113,7 @@ function* passText({ input, writer }: CallContext, close: string): Reading<boole
   return true;
 }
 
-/** A value that is JSON of the expected type, or a text. */
+/** The value as JSON of an expected type, or as a string. */
 function jsonOf(text: string, types: ReadonlySet<string>): string {
   const trimmed = text.trim();
   const lowered = pythonWords.get(trimmed) ?? trimmed;

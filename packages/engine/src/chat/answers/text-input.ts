@@ -29,7 +29,7 @@ export class TextInput {
     return this.#hasEnded;
   }
 
-  /** Everything has been consumed, and no more follows. */
+  /** All text has been consumed, and the answer has ended. */
   get isDone(): boolean {
     return this.#hasEnded && this.#at === this.#text.length;
   }
@@ -45,7 +45,7 @@ export class TextInput {
     return taken;
   }
 
-  /** From here on, `restore` returns to this place. */
+  /** Marks this place, to which `restore` returns. */
   keep(): void {
     this.#text = this.rest;
     this.#at = 0;
@@ -57,7 +57,7 @@ export class TextInput {
     this.#isKept = false;
   }
 
-  /** There is no way back to the place that was kept. */
+  /** Forgets the marked place. */
   release(): void {
     this.#isKept = false;
   }

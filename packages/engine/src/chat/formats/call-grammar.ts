@@ -26,7 +26,7 @@ export interface GrammarTarget {
   readonly writer: SchemaWriter;
 }
 
-/** A call of the tool, without what stands between calls. @throws {FormatError} for parameters that cannot be enforced */
+/** A call of the tool, without separators. @throws {FormatError} for parameters that cannot be enforced */
 export function* callNode(format: ToolFormatRow, tool: CallableTool, target: GrammarTarget): Sliced<GrammarNode> {
   const values = yield* argumentsNode(format, tool, target);
   return writtenNode(format.written.call, {
@@ -54,7 +54,7 @@ export function callsNode(
   return sequence(writtenNode(before, spaces), call, ...more, writtenNode(after, spaces));
 }
 
-/** Text before calls, in which none begins; and what has to stand before calls without text. */
+/** Free text before calls, in which no call begins; and what must precede calls that follow no text. */
 export function freeText(
   format: ToolFormatRow,
   toolNames: readonly string[],
@@ -88,7 +88,7 @@ function spacesOf({ shape }: ToolFormatRow, { writer }: GrammarTarget): Readonly
   return shape.kind === 'json' ? { ' ': writer.space, '\n': optional(literal('\n')) } : {};
 }
 
-/** Text with nodes in the places of `{name}` and of white space. */
+/** The text as nodes, with the given nodes in place of `{name}` and of white space. */
 function writtenNode(text: string, nodes: Readonly<Record<string, GrammarNode>>): GrammarNode {
   const pieces = text.split(/(\{\w+\}|[ \n])/).filter((piece) => piece !== '');
   return sequence(...pieces.map((piece) => nodes[piece.replace(/^\{(.*)\}$/, '$1')] ?? literal(piece)));
@@ -124,13 +124,16 @@ interface ObjectSchema {
   readonly required?: readonly string[];
 }
 
-/** Keywords that decide together with `properties` which members an object has. */
+/** Keywords that, like `properties`, decide which members an object has. */
 const memberKeywords = [
   ...['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'if', 'const', 'enum', 'minProperties', 'maxProperties'],
   ...['patternProperties', 'propertyNames', 'dependentRequired', 'dependentSchemas', 'dependencies'],
 ];
 
-/** Arguments that the model writes one by one. @throws {FormatError} when more than `properties` decides which there are */
+/**
+ * The arguments, which the model writes one by one. @throws {FormatError} when anything but `properties` decides which
+ * arguments exist
+ */
 function separateArguments(parameters: JsonSchema): ObjectSchema {
   const schema = parameters as ObjectSchema & Readonly<Record<string, unknown>>;
   const found = memberKeywords.find((keyword) => Object.hasOwn(schema, keyword) && !isVoid(keyword, schema[keyword]));
@@ -162,7 +165,7 @@ function withDefinitions(schema: JsonSchema, root: JsonSchema): JsonSchema {
   };
 }
 
-/** Members with separators between those that are there. */
+/** Members, each of which may be missing, with separators between those that are present. */
 function listNode(
   members: readonly { readonly isRequired: boolean; readonly node: GrammarNode }[],
   separator: string,
@@ -204,7 +207,9 @@ function* assignedNode(
   return sequence(literal(`${key}${assignment}`), value);
 }
 
-/** Undefined for a schema of something else than texts; otherwise those that it allows, none for any text. */
+/**
+ * The strings that a schema allows, or an empty list if it allows any string; undefined for a schema of other types.
+ */
 function textsOf(schema: JsonSchema): readonly string[] | undefined {
   if (typeof schema !== 'object') return undefined;
   const { type, enum: values, const: value } = schema as Readonly<Record<string, unknown>>;

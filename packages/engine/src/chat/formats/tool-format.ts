@@ -37,7 +37,7 @@ export type ToolFormat =
   | 'qwen3-coder'
   | 'seed-oss';
 
-/** What stands between the beginning of a section of calls and its end. */
+/** What a section of calls contains between its opening and closing marks. */
 export type CallShape =
   /** JSON objects with a name and arguments. */
   | { readonly kind: 'json' }
@@ -49,8 +49,8 @@ export type CallShape =
   | { readonly kind: 'recipients' };
 
 /**
- * Calls as the model writes them. `{name}`, `{arguments}`, `{index}` (a number) and `{id}` (nine letters and digits) stand
- * for themselves.
+ * Calls as the model writes them. `{name}`, `{arguments}`, `{index}` (a number) and `{id}` (nine letters and digits)
+ * are placeholders.
  */
 export interface WrittenCalls {
   /** Text that a call follows. Default: none. */
@@ -59,7 +59,7 @@ export interface WrittenCalls {
   readonly call: string;
   readonly between: string;
   readonly after: string;
-  /** One answer may have one call only. */
+  /** An answer can have only one call. */
   readonly isSingle?: boolean;
 }
 
@@ -79,7 +79,7 @@ export interface ToolFormatRow {
   readonly sectionOpen?: string;
   /** Texts around sections that are not part of the answer. */
   readonly ignored?: readonly string[];
-  /** Nothing but its members shows that an object is a call. */
+  /** Only its members show that an object is a call. */
   readonly isBare?: boolean;
   /** An id may follow the arguments, so that a call begins when all of it is known. */
   readonly hasIdAfterArguments?: boolean;

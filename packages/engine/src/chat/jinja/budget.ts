@@ -1,8 +1,11 @@
-/** Steps of a template. A step takes 50 to 400 ns, whatever it does. */
+/** The budget of steps of a template. Any step takes 50 to 400 ns. */
 
 /** Templates take up to a few hundred steps per message or tool, so this is enough for thousands of messages. */
 const maxTemplateSteps = 1 << 20;
-/** An expression is evaluated at once: this takes some ten milliseconds, and is enough for a hundred tools. */
+/**
+ * An expression is evaluated without a pause: this many steps take about ten milliseconds, and are enough for a hundred
+ * tools.
+ */
 const maxSliceSteps = 100_000;
 /** Rendering pauses after so many steps, if it can. */
 const stepsPerSlice = 1 << 14;
@@ -19,7 +22,7 @@ export class StepBudget {
   #left = maxTemplateSteps;
   #leftAtStart = maxTemplateSteps;
 
-  /** Operations are paid before they run. @throws {StepBudgetError} when the budget is exceeded */
+  /** Charges for operations before they run. @throws {StepBudgetError} when the budget is exceeded */
   spend(numSteps: number): void {
     this.#left -= numSteps;
     if (this.#left < 0) throw new StepBudgetError(maxTemplateSteps, 'conversation');

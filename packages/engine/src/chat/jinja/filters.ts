@@ -13,7 +13,7 @@ import {
 import { markedSafe, order } from './operators.js';
 import { pythonText } from './texts.js';
 
-/** Filters that print other values first. */
+/** Filters that convert other values to strings first. */
 const textFilters = new Set(['upper', 'lower', 'title', 'capitalize', 'trim', 'replace', 'indent']);
 const listFilters = new Set(['map', 'select', 'reject', 'selectattr', 'rejectattr', 'list', 'join', 'first', 'last']);
 const othersOfNothing = new Set(['length', 'count', 'items', 'sort', 'unique', 'reverse', 'sum', 'dictsort']);
@@ -172,7 +172,7 @@ function textMethod(name: unknown, text: string, { positional, keywords }: Argum
   }
 }
 
-/** In code points; -1 when it is not there. */
+/** In code points; -1 if the text does not contain it. */
 function offsetIn(text: string, wanted: string): number {
   const at = text.indexOf(wanted);
   return at === -1 ? -1 : charactersOf(text.slice(0, at)).length;

@@ -143,7 +143,7 @@ export class BudgetInterpreter extends Interpreter {
     return value;
   }
 
-  /** Without the cost of copying the value, for operands that are looked into. */
+  /** Evaluates without charging for a copy of the value, for operands that are only inspected. */
   #evaluate(node: Node | undefined, environment: Environment): Value {
     if (node?.type === 'Held') return node.value as Value;
     this.#budget.spend(1);
@@ -302,7 +302,7 @@ export class BudgetInterpreter extends Interpreter {
     for (const [key, value] of node.value as ReadonlyMap<Node, Node>) {
       const name = this.evaluate(key, environment);
       if (typeof name.value !== 'string' && typeof name.value !== 'number') {
-        throw new Error(`expected a text or a number as a key, got ${name.type}`);
+        throw new Error(`expected a string or a number as a key, got ${name.type}`);
       }
       members.set(name.value, this.evaluate(value, environment));
     }
@@ -346,7 +346,7 @@ export class BudgetInterpreter extends Interpreter {
     if (Array.isArray(value)) return value as Value[];
     if (type === 'UndefinedValue') return [];
     if (value instanceof Map && type === 'ObjectValue') return [...value.keys()].map(keyValue);
-    if (typeof value !== 'string') throw new Error(`expected a list, an object or a text to iterate, got ${type}`);
+    if (typeof value !== 'string') throw new Error(`expected a list, an object or a string to iterate, got ${type}`);
     this.#budget.spend(value.length);
     return Array.from(value, (character) => new StringValue(character));
   }

@@ -3,7 +3,10 @@ import { charactersOf, FormattedText } from './formatted-text.js';
 import { ArrayValue, BooleanValue, IntegerValue, StringValue, UndefinedValue, type Value } from './library.js';
 import { pythonText } from './texts.js';
 
-/** Texts that are safe in HTML, which is what `safe` says: others are escaped when they are added to one. */
+/**
+ * Strings that the filter `safe` has marked as safe HTML: other strings are escaped when they are concatenated with
+ * one.
+ */
 const safeTexts = new WeakSet<Value>();
 
 export function markedSafe(text: string): Value {
@@ -108,10 +111,10 @@ function added(left: Value, right: Value): Value | undefined {
   if (Array.isArray(left.value) && Array.isArray(right.value)) {
     return new ArrayValue([...(left.value as Value[]), ...(right.value as Value[])]);
   }
-  throw new Error(`'+' needs two texts, lists or numbers, got ${left.type} and ${right.type}`);
+  throw new Error(`'+' needs two strings, two lists or two numbers, got ${left.type} and ${right.type}`);
 }
 
-/** The budget has been asked for the length of the result. */
+/** The length of the result has already been charged to the budget. */
 function repeated({ value }: Value, { value: count, type }: Value): Value | undefined {
   if (typeof count !== 'number' || type !== 'IntegerValue') return undefined;
   if (typeof value === 'string') return new StringValue(value.repeat(Math.max(0, count)));

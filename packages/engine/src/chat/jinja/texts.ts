@@ -47,7 +47,7 @@ function offsetOf(text: string, index: number): number {
   return offset;
 }
 
-/** Where the code point before the offset begins. */
+/** The offset of the code point before this offset. */
 function backward(text: string, offset: number): number {
   const isPair = offset > 1 && (text.codePointAt(offset - 2) as number) > 0xffff;
   return offset - (isPair ? 2 : 1);
@@ -77,7 +77,7 @@ function representation(value: Value): string {
   return value.type === 'UndefinedValue' ? 'Undefined' : pythonText(value);
 }
 
-/** In single quotes, or in double ones when the text has only single ones. */
+/** In single quotes, or in double quotes if the text contains single quotes only. */
 function quoted(text: string): string {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
   // eslint-disable-next-line no-control-regex

@@ -14,20 +14,26 @@ import { modelClass } from './drafter.js';
 const windowTokens = 64;
 /** The loss of a window that drafts may cause. */
 const allowance = windowTokens / 0.972 - windowTokens;
-/** Share of what is left of it that a draft may take: after a miss, there is room for a short one. */
+/** Share of the remaining allowance that a draft may use, so that after a miss there is room for a short one. */
 const maxShare = 0.9;
-/** The same times the acceptance rate, for drafts by models: only those that are made show whether they would be right. */
+/**
+ * The same, multiplied by the acceptance rate, for drafts by models: only drafts that are made show whether they are
+ * right.
+ */
 const maxModelShare = 0.8;
 /** Weight of earlier steps in acceptance rates: the last ten steps or so count. */
 const memory = 0.9;
 /** Weight of what is known of drafts after each time that none was made, so that drafts are tried again after some 100 steps. */
 const idleMemory = 0.99;
-/** Tokens that count as compared before anything is known, and the acceptance rate that they have. */
+/** Prior of the acceptance rate: its weight in compared tokens, and its value. */
 const priorCompared = 3;
 const priorRate = 2 / 3;
 /** Step times are the shortest of so many steps. */
 const numTimes = 5;
-/** Steps of several tokens before drafts are longer. The first ones are slow: code is new, and threads slept through plain steps. */
+/**
+ * Steps of several tokens before drafts become longer. The first ones are slow: their code is not compiled yet, and
+ * threads that slept during plain steps have to wake up.
+ */
 const numTrials = 5;
 /** Cost of a drafted token before one was timed, in plain steps; a draft that takes longer hardly pays. */
 const unknownDrafting = 0.5;

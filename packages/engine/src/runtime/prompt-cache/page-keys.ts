@@ -19,7 +19,7 @@ export interface PageKeyOptions {
 
 /**
  * The key of each whole page of `tokens`: `key[i] = SHA-256(key[i - 1] | tokens of page i)`, in hexadecimal digits, where
- * `key[-1]` is the hash of the options. Keys that nobody asks for are not computed.
+ * `key[-1]` is the hash of the options. Keys are computed as they are requested.
  * @throws {ArgumentError} on a host without Web Crypto
  */
 export async function* pageKeys(

@@ -3,7 +3,7 @@ import type { PromptStore } from './store.js';
 
 /** Weight of what was measured before, for each page that is read: the last ten pages count for two thirds. */
 const decay = 0.9;
-/** A store that is slower than computing is measured again for one prompt in so many. */
+/** A store that is slower than computing is measured again once in this many prompts. */
 const promptsPerMeasurement = 16;
 /** Maximum number of pages of a prompt that are read at the same time. */
 export const maxReadAhead = 4;
@@ -13,7 +13,7 @@ export class PageTier {
   #numPages = 0;
   #readMs = 0;
   #numSkipped = 0;
-  /** Reads that measure. One alone would not: several at once hide the latency of each other. */
+  /** Reads still to be measured. A single one says little, since concurrent reads hide each other's latency. */
   #numProbes = maxReadAhead;
 
   constructor(store: PromptStore) {

@@ -1,6 +1,6 @@
 /**
- * Keeps the pages of computed prompts in a store and restores them, also after the program was started again. Only whole
- * pages at the beginning of a prompt, of models without recurrent state, whose cache is in the pool.
+ * Keeps the pages of computed prompts in a store and restores them, also in later runs of the program. Works with whole
+ * pages at the beginning of a prompt, for models without recurrent state whose cache is in the pool.
  */
 import type { SessionOptionValue } from '@winnow/kv-cache';
 import type { PromptCacheMetrics } from '../../metrics/model-metrics.js';
@@ -164,7 +164,7 @@ export class PromptCache {
     const tokens = tokensOf(prompt, index, blockSize);
     const placedMs = await scheduler.exclusive(() => this.#place(sequence, index * blockSize, tokens, page.rows));
     if (placedMs === undefined) return false;
-    // without the stores that were asked before, and what passed while other pages were copied
+    // without the time of stores that were asked before, and of copying other pages
     const costMs = Math.min(waitMs, page.readMs) + placedMs;
     page.tier.noteRead(costMs);
     this.#readPages++;
@@ -256,7 +256,7 @@ export class PromptCache {
     }
   }
 
-  /** Reports a problem, but not again and again. */
+  /** Reports a problem, but does not repeat itself. */
   #note(what: string, error: unknown): void {
     const problem = `the prompt cache ${what}: ${error instanceof Error ? error.message : String(error)}`;
     if (problem === this.#lastProblem) return;
