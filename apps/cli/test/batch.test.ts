@@ -9,6 +9,7 @@ import * as engine from '@winnow/engine';
 import { openSqliteJobStore } from '@winnow/jobs/node';
 import { repoRoot, testCoverage } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { lapseLeases } from './lapse-leases.js';
 import { runCli, TestHost } from './run-cli.js';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
@@ -137,6 +138,7 @@ test.skipIf(process.platform === 'win32')('loses no line and answers none twice 
     await someDone(numDone);
     child.kill('SIGKILL');
     await exit;
+    lapseLeases(join(folder, 'in.output.jsonl.jobs'), child.pid);
   }
   const { code, stderr } = await run('--max-sessions', '4');
   const message = `continuing: \\d+ of ${numLines} lines are done[^]*${numLines} of ${numLines} lines answered`;
@@ -179,6 +181,7 @@ test.skipIf(process.platform === 'win32')('a batch of a server goes on after the
   while ((await doneAt(first.url)) < 8) await new Promise((resolve) => setTimeout(resolve, 5));
   first.child.kill('SIGKILL');
   await once(first.child, 'exit');
+  lapseLeases(join(folder, 'batches', 'jobs.db'), first.child.pid);
   const second = await serve();
   let batch = await json(`${second.url}/v1/batches/${String(id)}`);
   while (batch['status'] !== 'completed') {

@@ -10,6 +10,7 @@ import * as engine from '@winnow/engine';
 import { openSqliteJobStore } from '@winnow/jobs/node';
 import { repoRoot } from '@winnow/test-utils';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { lapseLeases } from './lapse-leases.js';
 import { runCli } from './run-cli.js';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
@@ -71,6 +72,7 @@ describe.skipIf(process.platform === 'win32')('winnow embed --queue', () => {
     victim.kill('SIGKILL');
     await Promise.all([command, victim].map((child) => child.exitCode ?? child.signalCode ?? once(child, 'exit')));
     expect(existsSync(output)).toBe(false);
+    lapseLeases(queue, victim.pid);
     startWorker('--embedding-model', encoder);
     const { code, stderr } = await runCli(engine, argv);
     expect([code, stderr]).toEqual([0, `winnow: 600 of 600 texts embedded in ${output}\n`]);
@@ -92,6 +94,8 @@ describe.skipIf(process.platform === 'win32')('winnow eval --queue', () => {
     const victim = startWorker();
     await untilDone(1);
     victim.kill('SIGKILL');
+    await once(victim, 'exit');
+    lapseLeases(queue, victim.pid);
     startWorker('--until-empty');
     const { code, stdout, stderr } = await ended;
     expect([code, stderr]).toEqual([0, '']);

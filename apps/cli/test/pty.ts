@@ -6,6 +6,10 @@ import headless from '@xterm/headless';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 
+const { NODE_COMPILE_CACHE } = process.env;
+/** The processes of tests share what Node compiled. */
+const compileCache: Readonly<Record<string, string>> = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
+
 export interface PtyOptions {
   readonly env?: Readonly<Record<string, string>>;
   readonly columns?: number;
@@ -25,7 +29,7 @@ export class PtySession {
     const path = process.env['PATH'] ?? '';
     this.#process = pty.spawn(process.execPath, [program, ...argv], {
       ...{ name: env['TERM'] ?? 'xterm-256color', cols: columns, rows: 50 },
-      env: { PATH: path, ...env },
+      env: { PATH: path, ...compileCache, ...env },
     });
     this.#process.onData((text) => {
       this.raw += text;

@@ -14,6 +14,7 @@ import { openRedisJobStore } from '@winnow/jobs-bullmq';
 import { enqueueBatchLines } from '@winnow/server';
 import { redisProgram, startRedisServer, testCoverage } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { lapseLeases } from './lapse-leases.js';
 import { runCli, TestHost } from './run-cli.js';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
@@ -119,6 +120,7 @@ processTest('workers that are killed and replaced answer each line of a batch on
     const victim = workers.shift() as Started;
     victim.child.kill('SIGKILL');
     expect(await victim.exit).toBe('SIGKILL');
+    lapseLeases(queue, victim.child.pid);
     workers.push(startWorker());
   }
   const message = `${numLines} of ${numLines} lines answered`;
