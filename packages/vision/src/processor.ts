@@ -1,16 +1,11 @@
 /** The image processors of Hugging Face checkpoints: resizing, cropping, tiles and normalization. */
-import { FormatError, isRecord } from '@winnow/tensor';
+import { FormatError } from '@winnow/tensor';
+import { anyres } from './anyres.js';
 import type { RgbImage } from './image.js';
 import type { Normalization } from './patches.js';
 import { resizeImage, type ResizeFilter } from './resize.js';
-
-/** An image as the squares that an encoder looks at. */
-export interface ProcessedImage {
-  readonly tiles: readonly RgbImage[];
-  /** Tiles are the cells of a grid, row by row, and then the whole image. 0: there is only the whole image. */
-  readonly rows: number;
-  readonly columns: number;
-}
+import { Settings, type ProcessorSettings, type Size } from './settings.js';
+import { cropped, type ProcessedImage, type Resizing } from './tiles.js';
 
 export interface ImageProcessor {
   readonly normalization: Normalization;
@@ -18,20 +13,22 @@ export interface ImageProcessor {
   readonly tileSize: number;
   /**
    * @param name the image in error messages. Default `image`
+   * @param numImages images of the prompt: LLaVA-OneVision makes tiles only of one that is alone. Default 1
    * @throws {FormatError} for an image whose longer edge is more than 200 times the other one
    */
-  process(image: RgbImage, name?: string): ProcessedImage;
+  process(image: RgbImage, name?: string, numImages?: number): ProcessedImage;
 }
-
-/** Settings of `preprocessor_config.json`, or the same from another file. */
-export type ProcessorSettings = Readonly<Record<string, unknown>>;
-
-/** Numbers of Pillow's `Resampling`. */
-const filters: Readonly<Record<number, ResizeFilter>> = { 1: 'lanczos', 2: 'bilinear', 3: 'bicubic', 4: 'box' };
 
 /** Names without `Fast` and `Pil`, which stand for other implementations of the same. */
 const fixedProcessors = ['CLIPImageProcessor', 'SiglipImageProcessor', 'LlavaImageProcessor', 'Gemma3ImageProcessor'];
 const tiledProcessors = ['Idefics3ImageProcessor', 'SmolVLMImageProcessor'];
+const anyresProcessors = ['LlavaNextImageProcessor', 'LlavaOnevisionImageProcessor'];
+
+const kinds: readonly (readonly [names: readonly string[], create: (read: Settings, kind: string) => Resizing])[] = [
+  [fixedProcessors, fixed],
+  [tiledProcessors, tiled],
+  [anyresProcessors, anyres],
+];
 
 /**
  * The processor that settings describe. Its pixels are those of the processors of transformers that use Pillow.
@@ -43,19 +40,18 @@ export function createImageProcessor(settings: ProcessorSettings, source: string
   const kind = read.text('image_processor_type', 'feature_extractor_type').replace(/(Fast|Pil)$/, '');
   const known = kind.replace(/FeatureExtractor$/, 'ImageProcessor');
   const normalization = read.normalization();
-  const create = fixedProcessors.includes(known) ? fixed : tiledProcessors.includes(known) ? tiled : undefined;
-  if (create !== undefined) {
-    const { tileSize, process } = create(read, known);
-    return { normalization, tileSize, process: (image, name = 'image') => process(checkedRatio(image, name)) };
+  const [, create] = kinds.find(([names]) => names.includes(known)) ?? [];
+  if (create === undefined) {
+    throw read.refusal('image_processor_type', kinds.flatMap(([names]) => names).join(', '), kind);
   }
-  const expected = [...fixedProcessors, ...tiledProcessors].join(', ');
-  throw read.refusal('image_processor_type', expected, kind);
-}
-
-/** A processor without its normalization. */
-interface Resizing {
-  readonly tileSize: number;
-  process(image: RgbImage): ProcessedImage;
+  const { tileSize, process } = create(read, known);
+  return {
+    ...{ normalization, tileSize },
+    process(image, name = 'image', numImages = 1) {
+      const { width, height } = image;
+      return { ...process(checkedRatio(image, name), numImages), width, height };
+    },
+  };
 }
 
 /** Ratio of the edges: a strip of 1 x 60000 pixels would be resized by its shorter edge to gigabytes. */
@@ -91,11 +87,6 @@ function fixed(read: Settings, kind: string): Resizing {
   };
 }
 
-type Size =
-  | { readonly width: number; readonly height: number }
-  | { readonly shortest: number }
-  | { readonly longest: number };
-
 /** Width and height, as `get_resize_output_image_size` of transformers: the longer edge is truncated. */
 function targetOf({ width, height }: RgbImage, size: Size): [width: number, height: number] {
   if ('width' in size) return [size.width, size.height];
@@ -109,16 +100,6 @@ function cropCenter(image: RgbImage, size: number): RgbImage {
   const offset = (length: number): number =>
     length >= size ? Math.floor((length - size) / 2) : -Math.ceil((size - length) / 2);
   return cropped(image, offset(image.width), offset(image.height), size);
-}
-
-function cropped({ width, height, data }: RgbImage, left: number, top: number, size: number): RgbImage {
-  const square = new Uint8Array(3 * size * size);
-  const [begin, end] = [Math.max(0, left), Math.min(width, left + size)];
-  for (let y = Math.max(0, top); y < Math.min(height, top + size); y++) {
-    const row = data.subarray(3 * (y * width + begin), 3 * (y * width + end));
-    square.set(row, 3 * ((y - top) * size + begin - left));
-  }
-  return { width: size, height: size, data: square };
 }
 
 /** Idefics3 and SmolVLM: the longest edge to `size`, then a grid of squares of `max_image_size` and the whole image as one. */
@@ -179,82 +160,4 @@ function wholeTiles({ width, height }: RgbImage, tile: number): [width: number, 
   const ratio = width / height;
   if (width >= height) return [up(width), up(Math.trunc(up(width) / ratio))];
   return [up(Math.trunc(up(height) * ratio)), up(height)];
-}
-
-/** Largest edge in settings of files: far more than any encoder takes. */
-const maxSettingEdge = 8192;
-
-/** Typed access to the settings. */
-class Settings {
-  readonly #values: ProcessorSettings;
-  readonly #source: string;
-
-  constructor(values: ProcessorSettings, source: string) {
-    this.#values = values;
-    this.#source = source;
-  }
-
-  text(...names: readonly string[]): string {
-    const found = names.map((name) => this.#values[name]).find((value) => typeof value === 'string');
-    if (typeof found === 'string') return found;
-    throw this.refusal(names[0] as string, 'a name', undefined);
-  }
-
-  flag(name: string, fallback: boolean): boolean {
-    const value = this.#values[name] ?? fallback;
-    if (typeof value === 'boolean') return value;
-    throw this.refusal(name, 'true or false', value);
-  }
-
-  filter(fallback: ResizeFilter): ResizeFilter {
-    const value = this.#values['resample'];
-    const filter = value === undefined ? fallback : filters[value as number];
-    if (filter === undefined)
-      throw this.refusal('resample', '1 (Lanczos), 2 (bilinear), 3 (bicubic) or 4 (box)', value);
-    if (!this.flag('do_resize', true)) throw this.refusal('do_resize', 'true', false);
-    return filter;
-  }
-
-  sizeOf(name: string): Size {
-    const value = this.#values[name];
-    if (typeof value === 'number')
-      return name === 'crop_size' ? this.#rectangle(name, value, value) : { shortest: this.#edge(name, value) };
-    if (isRecord(value)) {
-      const { shortest_edge: shortest, longest_edge: longest, height, width } = value;
-      if (longest !== undefined && shortest === undefined) return { longest: this.#edge(name, longest) };
-      if (shortest !== undefined && longest === undefined) return { shortest: this.#edge(name, shortest) };
-      if (height !== undefined && shortest === undefined) return this.#rectangle(name, width, height);
-    }
-    throw this.refusal(name, 'height and width, a shortest_edge or a longest_edge', value);
-  }
-
-  #rectangle(name: string, width: unknown, height: unknown): Size {
-    return { width: this.#edge(name, width), height: this.#edge(name, height) };
-  }
-
-  #edge(name: string, value: unknown): number {
-    if (typeof value === 'number' && Number.isSafeInteger(value) && value > 0 && value <= maxSettingEdge) return value;
-    throw this.refusal(name, `a whole number of pixels up to ${maxSettingEdge}`, value);
-  }
-
-  normalization(): Normalization {
-    const isNormalized = this.flag('do_normalize', true);
-    const rescale = this.flag('do_rescale', true) ? (this.#values['rescale_factor'] ?? 1 / 255) : 1;
-    if (typeof rescale !== 'number' || !(rescale > 0))
-      throw this.refusal('rescale_factor', 'a positive number', rescale);
-    const channels = (name: string, neutral: number): readonly number[] => {
-      const value = isNormalized ? this.#values[name] : [neutral, neutral, neutral];
-      const isValid = Array.isArray(value) && value.length === 3 && value.every((each) => Number.isFinite(each));
-      if (!isValid) throw this.refusal(name, 'three numbers', value);
-      return value as number[];
-    };
-    const [mean, std] = [channels('image_mean', 0), channels('image_std', 1)];
-    if (std.includes(0)) throw this.refusal('image_std', 'no zeros', std);
-    return { rescale, mean, std };
-  }
-
-  refusal(field: string, expected: string, actual: unknown): FormatError {
-    const message = `expected ${expected}, got ${actual === undefined ? 'nothing' : JSON.stringify(actual)}`;
-    return new FormatError({ source: this.#source, field, message });
-  }
 }

@@ -8,7 +8,8 @@ import { decodeImage } from './decode.node.js';
 import { readImageHeader } from './header.js';
 import type { RgbImage } from './image.js';
 import { patchesOf } from './patches.js';
-import { createImageProcessor, type ProcessorSettings } from './processor.js';
+import { createImageProcessor } from './processor.js';
+import type { ProcessorSettings } from './settings.js';
 
 interface Golden {
   readonly images: Readonly<Record<string, { width: number; height: number; sha256: string }>>;
@@ -82,10 +83,15 @@ describe('decoding', () => {
 });
 
 describe('processors', () => {
+  const next = golden.settings['llava-next'];
+
   test.each(Object.entries(golden.processed))('%s makes the tiles of transformers', async (name, files) => {
     const processor = createImageProcessor(golden.settings[name] as ProcessorSettings, 'preprocessor_config.json');
     for (const [file, { shape, sha256: hash, first }] of Object.entries(files)) {
-      const { tiles, rows, columns } = processor.process(await decodeImage(fixture(file)));
+      const image = await decodeImage(fixture(file));
+      const numImages = name.endsWith('-several') ? 2 : 1;
+      const { tiles, rows, columns, width, height } = processor.process(image, file, numImages);
+      expect([width, height]).toEqual([image.width, image.height]);
       expect([file, tiles.length, processor.tileSize]).toEqual([file, shape[0], shape[1]]);
       expect(tiles.length).toBe(Math.max(1, rows * columns + Number(rows > 0)));
       expect([file, sha256(tiles.map(({ data }) => data))]).toEqual([file, hash]);
@@ -125,6 +131,11 @@ describe('processors', () => {
     [{ image_mean: [1] }, 'image_mean: expected three numbers'],
     [{ do_resize: false }, 'do_resize: expected true'],
     [{ do_pan_and_scan: true }, 'do_pan_and_scan: expected false'],
+    [{ ...next, image_grid_pinpoints: [] }, 'image_grid_pinpoints: expected 1 to 1024 pairs'],
+    [{ ...next, image_grid_pinpoints: [[28, 57]] }, 'image_grid_pinpoints: expected pairs of multiples of 28 pixels'],
+    [{ ...next, image_grid_pinpoints: [[28, 28 * 145]] }, 'with at most 144 tiles, got [28,4060]'],
+    [{ ...next, crop_size: { height: 24, width: 24 } }, 'crop_size: expected 28 x 28 pixels, as size'],
+    [{ ...next, size: { longest_edge: 28 } }, 'size: expected a square or a shortest_edge'],
   ])('settings %j are refused', (settings, message) => {
     const all = { ...golden.settings['clip'], ...settings };
     expect(() => createImageProcessor(all, 'p.json')).toThrow(message);

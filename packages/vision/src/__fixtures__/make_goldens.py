@@ -16,6 +16,8 @@ from transformers import (
     CLIPImageProcessorPil,
     Gemma3ImageProcessorPil,
     Idefics3ImageProcessorPil,
+    LlavaNextImageProcessorPil,
+    LlavaOnevisionImageProcessorPil,
     SiglipImageProcessorPil,
 )
 
@@ -57,6 +59,8 @@ def files() -> dict[str, bytes]:
     }
 
 
+NEXT_SIZES = [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]]
+ONEVISION_SIZES = [[height, width] for height in (28, 56, 84) for width in (28, 56, 84)]
 PROCESSORS = {
     "clip": (CLIPImageProcessorPil, dict(size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24})),
     "clip-padded": (CLIPImageProcessorPil, dict(size={"shortest_edge": 24}, crop_size={"height": 31, "width": 31})),
@@ -69,6 +73,20 @@ PROCESSORS = {
         Idefics3ImageProcessorPil,
         dict(size={"longest_edge": 64}, max_image_size={"longest_edge": 28}, do_image_splitting=False),
     ),
+    "llava-next": (
+        LlavaNextImageProcessorPil,
+        dict(
+            size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28}, image_grid_pinpoints=NEXT_SIZES
+        ),
+    ),
+    "llava-onevision": (
+        LlavaOnevisionImageProcessorPil,
+        dict(size={"height": 28, "width": 28}, image_grid_pinpoints=ONEVISION_SIZES),
+    ),
+    "llava-onevision-several": (
+        LlavaOnevisionImageProcessorPil,
+        dict(size={"height": 28, "width": 28}, image_grid_pinpoints=ONEVISION_SIZES),
+    ),
 }
 
 
@@ -76,10 +94,12 @@ def sha256(values: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
 
 
-def tiles_of(processor, image: Image.Image) -> dict:
-    result = processor(image, return_tensors="np")
-    values = result["pixel_values"]
+def tiles_of(processor, image: Image.Image, is_one_of_several: bool) -> dict:
+    result = processor([[image, image]] if is_one_of_several else image, return_tensors="np")
+    values = result["pixel_values"][:1] if is_one_of_several else result["pixel_values"]
     values = values.reshape(-1, *values.shape[-3:]).transpose(0, 2, 3, 1)
+    if hasattr(processor, "image_grid_pinpoints"):
+        values = np.roll(values, -1, axis=0)  # the whole image after the cells of the grid
     mean, std = np.array(processor.image_mean), np.array(processor.image_std)
     pixels = (values * std + mean) * 255
     rounded = pixels.round()
@@ -104,7 +124,7 @@ def main() -> None:
         processed[name] = {}
         for file in ("wide.png", "tall.jpg", "alpha.png"):
             image = ImageOps.exif_transpose(Image.open(FOLDER / file)).convert("RGB")
-            processed[name][file] = tiles_of(processor, image)
+            processed[name][file] = tiles_of(processor, image, name.endswith("-several"))
     source = f"Pillow {PIL.__version__}, transformers {transformers.__version__}"
     golden = {"source": source, "images": images, "settings": settings, "processed": processed}
     (FOLDER / "goldens.json").write_text(json.dumps(golden, indent=1) + "\n")

@@ -1,0 +1,114 @@
+/** The settings of image processors. */
+import { FormatError, isRecord } from '@winnow/tensor';
+import type { Normalization } from './patches.js';
+import type { ResizeFilter } from './resize.js';
+
+/** Settings of `preprocessor_config.json`, or the same from another file. */
+export type ProcessorSettings = Readonly<Record<string, unknown>>;
+
+/** A size of images: both edges, or the one of them that is given. */
+export type Size =
+  | { readonly width: number; readonly height: number }
+  | { readonly shortest: number }
+  | { readonly longest: number };
+
+/** Numbers of Pillow's `Resampling`. */
+const filters: Readonly<Record<number, ResizeFilter>> = { 1: 'lanczos', 2: 'bilinear', 3: 'bicubic', 4: 'box' };
+
+/** Largest edge in settings of files: far more than any encoder takes. */
+const maxSettingEdge = 8192;
+
+/** Grids in settings of files: the published models have up to 36. */
+const maxGrids = 1024;
+
+/** Typed access to the settings. */
+export class Settings {
+  readonly #values: ProcessorSettings;
+  readonly #source: string;
+
+  constructor(values: ProcessorSettings, source: string) {
+    this.#values = values;
+    this.#source = source;
+  }
+
+  text(...names: readonly string[]): string {
+    const found = names.map((name) => this.#values[name]).find((value) => typeof value === 'string');
+    if (typeof found === 'string') return found;
+    throw this.refusal(names[0] as string, 'a name', undefined);
+  }
+
+  flag(name: string, fallback: boolean): boolean {
+    const value = this.#values[name] ?? fallback;
+    if (typeof value === 'boolean') return value;
+    throw this.refusal(name, 'true or false', value);
+  }
+
+  filter(fallback: ResizeFilter): ResizeFilter {
+    const value = this.#values['resample'];
+    const filter = value === undefined ? fallback : filters[value as number];
+    if (filter === undefined)
+      throw this.refusal('resample', '1 (Lanczos), 2 (bilinear), 3 (bicubic) or 4 (box)', value);
+    if (!this.flag('do_resize', true)) throw this.refusal('do_resize', 'true', false);
+    return filter;
+  }
+
+  sizeOf(name: string): Size {
+    const value = this.#values[name];
+    if (typeof value === 'number')
+      return name === 'crop_size' ? this.#rectangle(name, value, value) : { shortest: this.#edge(name, value) };
+    if (isRecord(value)) {
+      const { shortest_edge: shortest, longest_edge: longest, height, width } = value;
+      if (longest !== undefined && shortest === undefined) return { longest: this.#edge(name, longest) };
+      if (shortest !== undefined && longest === undefined) return { shortest: this.#edge(name, shortest) };
+      if (height !== undefined && shortest === undefined) return this.#rectangle(name, width, height);
+    }
+    throw this.refusal(name, 'height and width, a shortest_edge or a longest_edge', value);
+  }
+
+  /** A list of heights and widths, which are multiples of `unit` and make grids of at most `maxCells`. */
+  grids(name: string, unit: number, maxCells: number): readonly { readonly rows: number; readonly columns: number }[] {
+    const value = this.#values[name];
+    const isGrid = (size: unknown): size is [number, number] =>
+      Array.isArray(size) && size.length === 2 && size.every((edge) => edge > 0 && edge % unit === 0);
+    const expected = `pairs of multiples of ${unit} pixels`;
+    if (!Array.isArray(value) || value.length === 0 || value.length > maxGrids) {
+      throw this.refusal(name, `1 to ${maxGrids} ${expected}`, value);
+    }
+    return value.map((size) => {
+      if (!isGrid(size)) throw this.refusal(name, expected, size);
+      const [rows, columns] = [size[0] / unit, size[1] / unit];
+      if (rows * columns > maxCells) throw this.refusal(name, `${expected} with at most ${maxCells} tiles`, size);
+      return { rows, columns };
+    });
+  }
+
+  #rectangle(name: string, width: unknown, height: unknown): Size {
+    return { width: this.#edge(name, width), height: this.#edge(name, height) };
+  }
+
+  #edge(name: string, value: unknown): number {
+    if (typeof value === 'number' && Number.isSafeInteger(value) && value > 0 && value <= maxSettingEdge) return value;
+    throw this.refusal(name, `a whole number of pixels up to ${maxSettingEdge}`, value);
+  }
+
+  normalization(): Normalization {
+    const isNormalized = this.flag('do_normalize', true);
+    const rescale = this.flag('do_rescale', true) ? (this.#values['rescale_factor'] ?? 1 / 255) : 1;
+    if (typeof rescale !== 'number' || !(rescale > 0))
+      throw this.refusal('rescale_factor', 'a positive number', rescale);
+    const channels = (name: string, neutral: number): readonly number[] => {
+      const value = isNormalized ? this.#values[name] : [neutral, neutral, neutral];
+      const isValid = Array.isArray(value) && value.length === 3 && value.every((each) => Number.isFinite(each));
+      if (!isValid) throw this.refusal(name, 'three numbers', value);
+      return value as number[];
+    };
+    const [mean, std] = [channels('image_mean', 0), channels('image_std', 1)];
+    if (std.includes(0)) throw this.refusal('image_std', 'no zeros', std);
+    return { rescale, mean, std };
+  }
+
+  refusal(field: string, expected: string, actual: unknown): FormatError {
+    const message = `expected ${expected}, got ${actual === undefined ? 'nothing' : JSON.stringify(actual)}`;
+    return new FormatError({ source: this.#source, field, message });
+  }
+}
