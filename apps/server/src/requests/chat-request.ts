@@ -2,7 +2,7 @@
 import { definedFields } from '@winnow/tensor';
 import type { ChatMessage, ChatRequest, GenerateOptions, PrepareOptions } from '@winnow/engine';
 import { badRequest, missingParameter } from '../http/api-error.js';
-import { imageOfUrl } from './request-images.js';
+import { imageOfUrl, imagesField } from './request-images.js';
 import { jsonObjectOf, prepareCall, type PreparedChat } from './prepared-chat.js';
 import type { GenerativeEntry } from '../models/model-entry.js';
 import { samplingOptionsOf } from './sampling.js';
@@ -99,7 +99,7 @@ function imagesOf({ content }: RequestMessage, path: string): Pick<ChatMessage, 
   const images = content.flatMap((part, index) =>
     part.type === 'image_url' ? [imageOfUrl(part.image_url?.url ?? '', `${path}.content[${index}].image_url.url`)] : [],
   );
-  return images.length === 0 ? {} : { images };
+  return imagesField(images);
 }
 
 function toolsOf({ tools = [] }: ChatPrompt): ChatRequest['tools'] {

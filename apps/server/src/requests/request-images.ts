@@ -1,4 +1,5 @@
 /** Images of requests: files in base64. Nothing is fetched, so that no request makes the server read other machines. */
+import type { ChatMessage } from '@winnow/engine';
 import { badRequest } from '../http/api-error.js';
 
 /** @throws {ApiError} 400 for a URL that is not a file in base64 */
@@ -13,4 +14,9 @@ export function imageOfBase64(text: string, path: string): Uint8Array {
   const isBase64 = text.length > 0 && text.length % 4 === 0 && /^[a-z0-9+/]+={0,2}$/i.test(text);
   if (!isBase64) throw badRequest(path, 'must be a file in base64', 'invalid_value');
   return new Uint8Array(Buffer.from(text, 'base64'));
+}
+
+/** The images of a message, which has no field for none. */
+export function imagesField(images: readonly Uint8Array[]): Pick<ChatMessage, 'images'> {
+  return images.length === 0 ? {} : { images };
 }

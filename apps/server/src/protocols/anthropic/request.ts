@@ -3,7 +3,7 @@ import type { ChatMessage, ChatRequest, GenerateOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { badRequest, unsupported } from '../../http/api-error.js';
 import type { ChatCall } from '../../requests/prepared-chat.js';
-import { imageOfBase64 } from '../../requests/request-images.js';
+import { imageOfBase64, imagesField } from '../../requests/request-images.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { AnthropicMessageParam, CountTokensRequest, MessageRequest, RequestBlock } from './schemas.js';
 
@@ -86,8 +86,7 @@ function userTurns(
   let texts: string[] = [];
   let images: Uint8Array[] = [];
   const endText = (): void => {
-    const shown = images.length === 0 ? {} : { images };
-    if (texts.length + images.length > 0) turns.push({ role, content: texts.join('\n'), ...shown });
+    if (texts.length + images.length > 0) turns.push({ role, content: texts.join('\n'), ...imagesField(images) });
     texts = [];
     images = [];
   };

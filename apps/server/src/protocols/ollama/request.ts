@@ -4,7 +4,7 @@ import { definedFields } from '@winnow/tensor';
 import { badRequest } from '../../http/api-error.js';
 import type { GenerativeEntry } from '../../models/model-entry.js';
 import type { ChatCall } from '../../requests/prepared-chat.js';
-import { imageOfBase64 } from '../../requests/request-images.js';
+import { imageOfBase64, imagesField } from '../../requests/request-images.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, OllamaOptions, Think } from './schemas.js';
 
@@ -87,8 +87,7 @@ function maxTokensOf({ num_predict: maxTokens }: OllamaOptions): number | undefi
 }
 
 function imagesOf(images: readonly string[] = [], path: string): Pick<ChatMessage, 'images'> {
-  if (images.length === 0) return {};
-  return { images: images.map((image, index) => imageOfBase64(image, `${path}[${index}]`)) };
+  return imagesField(images.map((image, index) => imageOfBase64(image, `${path}[${index}]`)));
 }
 
 /** Calls have no ids in this API: they are numbered, and a result belongs to the first open call of its tool. */

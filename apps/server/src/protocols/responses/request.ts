@@ -3,7 +3,7 @@ import type { ChatMessage, ChatRequest, GenerateOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { badRequest, missingParameter, unsupported } from '../../http/api-error.js';
 import { jsonObjectOf, type ChatCall } from '../../requests/prepared-chat.js';
-import { imageOfUrl } from '../../requests/request-images.js';
+import { imageOfUrl, imagesField } from '../../requests/request-images.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { InputItem, ResponseRequest } from './schemas.js';
 
@@ -115,7 +115,7 @@ function imagesOf(content: NonNullable<InputItem['content']>, path: string): Pic
   const images = content.flatMap(({ type, image_url: url }, index) =>
     type === 'input_image' ? [imageOfUrl(url ?? '', `${path}[${index}].image_url`)] : [],
   );
-  return images.length === 0 ? {} : { images };
+  return imagesField(images);
 }
 
 function callItem(
