@@ -7,10 +7,11 @@ export type {
   ModelFile,
   RerankerDescription,
   ImageMarks,
+  VisionGrid,
   VisionPart,
   VisionProgramOptions,
 } from './program/architecture.js';
-export type { MmprojFile } from './architectures/mmproj.js';
+export { imageParts, mmprojName, type ImageParts, type MmprojFile } from './architectures/mmproj.js';
 export type { DecoderConfig, ExpertConfig, RopeConfig } from './program/config.js';
 export {
   imageRowsName,
@@ -54,6 +55,7 @@ export { readLora, type Lora, type LoraFile, type LoraPart } from './lora/lora.j
 export { gatheredRowsView, reshapedView } from './file/gathered-views.js';
 export { reencodedView } from './file/reencoded-view.js';
 export {
+  architectureOf,
   architectures,
   describeEmbedder,
   describeModel,
@@ -66,6 +68,7 @@ export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
 export { openDenseLayers } from './settings/encoder-settings.js';
 export { hubRopeFields } from './settings/rope-settings.js';
+export { textPartOf, type TextPart } from './settings/text-part.js';
 export { rowsView, stackedView, transposedView } from './file/stored-views.js';
 export {
   loadWeight,

@@ -20,6 +20,8 @@ import { lfm2 } from './architectures/lfm2.js';
 import { lfm2moe } from './architectures/lfm2moe.js';
 import { gte } from './architectures/gte.js';
 import { llama } from './architectures/llama.js';
+import { llavaNext } from './architectures/llava-next.js';
+import { llavaOnevision } from './architectures/llava-onevision.js';
 import { llava } from './architectures/llava.js';
 import { ministral3 } from './architectures/ministral3.js';
 import { mixtral } from './architectures/mixtral.js';
@@ -84,6 +86,8 @@ export const architectures: readonly Architecture[] = [
   gte,
   modernBert,
   llava,
+  llavaNext,
+  llavaOnevision,
   smolvlm,
   clip,
   siglip,

@@ -77,28 +77,35 @@ export class ImageEncoder {
   /**
    * The tiles of an image.
    * @param argument the name of the image in errors
+   * @param numImages images of the prompt. Default 1
    * @throws {ArgumentError | FormatError | CapacityError} for an input that is not an image, and for an image that is
    *   too large
    */
-  async process(image: ImageInput, argument: string): Promise<ProcessedImage> {
+  async process(image: ImageInput, argument: string, numImages = 1): Promise<ProcessedImage> {
     const { decode, processor } = this.#parts;
-    if (!(image instanceof Uint8Array)) return processor.process(checkedPixels(image, argument), argument);
-    if (decode !== undefined) return processor.process(await decode(image, { name: argument }), argument);
+    const made = (pixels: RgbImage): ProcessedImage => processor.process(pixels, argument, numImages);
+    if (!(image instanceof Uint8Array)) return made(checkedPixels(image, argument));
+    if (decode !== undefined) return made(await decode(image, { name: argument }));
     throw new ArgumentError({ argument, expected: 'pixels, since this host has no decoder', actual: 'a file' });
   }
 
-  /** The rows `[numRows, dim]` of a tile, as a new array. After a device loss they are computed again. */
+  /**
+   * The rows `[numRows, dim]` of a tile, as a new array, and one more, that of line ends, where tiles are joined. After a device loss they
+   * are computed again.
+   */
   async encode(tile: RgbImage, signal: AbortSignal | undefined): Promise<Float32Array> {
     const { vision, processor, backend, executable, buffers, deviceRecovery } = this.#parts;
     const patches = patchesOf(tile, vision.patchSize, processor.normalization);
-    const rows = new Float32Array(vision.numRows * vision.dim);
+    const numValues = vision.numRows * vision.dim;
+    const rows = new Float32Array(numValues + (vision.grid === undefined ? 0 : vision.dim));
     return deviceRecovery.run(async () => {
       signal?.throwIfAborted();
       // the first row stays zero: it is the patch of the class token
       const offset = 4 * 3 * vision.patchSize ** 2;
       await backend.write(buffers.get(visionPatchesName) as BufferHandle, offset, new Uint8Array(patches.buffer));
       await executable.run(this.#block.words, signal === undefined ? {} : { signal });
-      await executable.read('embeddings', rows);
+      await executable.read('embeddings', rows.subarray(0, numValues));
+      if (vision.grid !== undefined) await executable.read('newline', rows.subarray(numValues));
       return rows;
     });
   }

@@ -2,6 +2,7 @@
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ProcessedImage, RgbImage } from '@winnow/vision';
+import { joinTiles, numRowsOf } from './grid-rows.js';
 import type { ImageEncoder, ImageInput } from './image-encoder.js';
 import { hashOf, type ImageRows } from './image-rows.js';
 
@@ -57,8 +58,8 @@ export class ImagePrompts {
       }
       signal?.throwIfAborted();
       const argument = `images[${next}]`;
-      const processed = await encoder.process(images[next++] as ImageInput, argument);
-      needed += processed.tiles.length * encoder.vision.numRows;
+      const processed = await encoder.process(images[next++] as ImageInput, argument, images.length);
+      needed += numRowsOf(processed, encoder.vision);
       if (needed > contextSize) {
         throw new CapacityError({ resource: 'context', needed, available: contextSize, unit: 'tokens' });
       }
@@ -70,12 +71,24 @@ export class ImagePrompts {
   /** The tokens of an image: the rows of its tiles, and the text around them. */
   async #idsOfImage(image: ProcessedImage, signal: AbortSignal | undefined): Promise<number[]> {
     const { encoder, tokenizer, placeId, tokenText } = this.#parts;
+    if (encoder.vision.grid !== undefined) return [...(await this.#idsOfGrid(image, signal))];
     const tiles: Int32Array[] = [];
     for (const tile of image.tiles) tiles.push(await this.#idsOf(tile, signal));
     if (encoder.vision.frame === undefined) return tiles.flatMap((ids) => [...ids]);
     const framed = tokenizer.encode(tilesText(image, tokenText), { addSpecialTokens: false });
     let next = 0;
     return [...framed].flatMap((id) => (id === placeId ? [...(tiles[next++] as Int32Array)] : [id]));
+  }
+
+  /** The tokens of an image whose tiles are joined, which are remembered together. Other steps of the model may run between tiles. */
+  async #idsOfGrid(image: ProcessedImage, signal: AbortSignal | undefined): Promise<Int32Array> {
+    const { encoder, rows, exclusive } = this.#parts;
+    const hash = await hashOf(joinedPixels(image), encoder.normalization);
+    const known = rows.find(hash);
+    if (known !== undefined) return known;
+    const tiles: Float32Array[] = [];
+    for (const tile of image.tiles) tiles.push(await exclusive(() => encoder.encode(tile, signal)));
+    return rows.find(hash) ?? rows.add(hash, joinTiles(image, tiles, encoder.vision));
   }
 
   async #idsOf(tile: RgbImage, signal: AbortSignal | undefined): Promise<Int32Array> {
@@ -85,6 +98,17 @@ export class ImagePrompts {
     if (known !== undefined) return known;
     return exclusive(async () => rows.find(hash) ?? rows.add(hash, await encoder.encode(tile, signal)));
   }
+}
+
+/** The pixels of all tiles, with the size of the image, on which the padding of its grid depends. */
+function joinedPixels({ tiles, width, height }: ProcessedImage): RgbImage {
+  const data = new Uint8Array(tiles.reduce((sum, tile) => sum + tile.data.length, 0));
+  let to = 0;
+  for (const tile of tiles) {
+    data.set(tile.data, to);
+    to += tile.data.length;
+  }
+  return { width, height, data };
 }
 
 /** A grid of tiles row by row, and then the whole image, as Idefics3 and SmolVLM were trained: `processing_idefics3.py`. */

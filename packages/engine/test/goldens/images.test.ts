@@ -111,7 +111,7 @@ async function checkMessages(model: Model, golden: PromptGolden): Promise<void> 
   const missing = model.tokenize({ prompt: golden.text, images: [] });
   await expect(missing).rejects.toThrow(`images: expected 1, one per token "${model.imageToken}"`);
   const many = { prompt: `${model.imageToken} `.repeat(200), images: Array<Uint8Array>(200).fill(picture('wide.png')) };
-  await expect(model.tokenize(many)).rejects.toThrow('available 128 tokens');
+  await expect(model.tokenize(many)).rejects.toThrow('available 160 tokens');
   await expect(model.tokenize([-5])).rejects.toThrow('prompt[0]: expected a token id below');
 }
 
@@ -133,7 +133,7 @@ async function checkSessions(model: Model, golden: PromptGolden): Promise<void> 
   expect((await restored.resume({ maxTokens: 2 }).result()).tokens).toEqual(first.tokens.slice(2));
 }
 
-const languageModels = ['llava', 'smolvlm', 'gemma3']
+const languageModels = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'gemma3']
   .flatMap((architecture) => imageNames[architecture] ?? [])
   .flatMap((name) => ['WebAssembly', 'reference'].map((backend) => ({ name, backend })));
 
@@ -142,7 +142,7 @@ describe.each(languageModels)('$name writes, $backend backend', ({ name, backend
   let model: Model;
   beforeAll(async () => {
     const backend = backends[backendName] as Backend;
-    model = await loadModel(pathOf(name), { backend, onUnsupported: 'error', context: 128 });
+    model = await loadModel(pathOf(name), { backend, onUnsupported: 'error', context: 160 });
   });
   afterAll(() => model.dispose());
 

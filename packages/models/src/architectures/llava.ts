@@ -3,8 +3,9 @@
  * a GELU between them, stand for the token `<image>` in the prompt of a Llama.
  */
 import { linear } from '../blocks/decoder-blocks.js';
+import { Fields } from '../file/fields.js';
 import { collectWeights, type Weight, type WeightRequest } from '../file/weights.js';
-import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
+import type { DecoderArchitecture, ModelFile, VisionGrid, VisionPart } from '../program/architecture.js';
 import { tensorNames } from '../program/tensors.js';
 import { activationOf } from '../settings/config-checks.js';
 import { gridOf, type Tower } from '../vision/checkpoint.js';
@@ -12,51 +13,83 @@ import { visionLanguageParts } from '../settings/text-part.js';
 import { describeWithImages } from './with-images.js';
 import { describeVision, visionTensors } from '../vision/tower.js';
 import { clipVisionTower } from './clip.js';
+import { siglipVisionDefaults, siglipVisionTower } from './siglip.js';
 
 export const llava: DecoderArchitecture = {
   name: 'llava',
   models: 'LLaVA 1.5 7B and 13B (text and images)',
   limits: [
-    'A Llama as language model and a CLIP encoder: a Hugging Face folder, or a GGUF file of a Llama and an `mmproj` file.',
+    'A Llama as language model and a CLIP or SigLIP encoder: a Hugging Face folder, or a GGUF file of a Llama and an `mmproj` file.',
     'Images of an `mmproj` file are prepared as by transformers, whose processor crops the middle; llama.cpp pads.',
-    'One layer of the encoder, without its class token, as in LLaVA 1.5.',
+    'The patches of one layer of the encoder, without its class token, as in LLaVA 1.5.',
   ],
   ggufNames: [],
   hubNames: ['llava'],
   hubClass: 'LlavaForConditionalGeneration',
   describe(file) {
-    const { fields } = file;
-    const token = fields.integer(fields.has('image_token_id') ? 'image_token_id' : 'image_token_index', 32000);
-    return describeWithImages(file, visionLanguageParts, token, describeClip);
+    return describeWithImages(file, visionLanguageParts, imageTokenOf(file, 32000), describeClip);
   },
 };
 
+/** The token of images, under its newer or its older name. */
+export function imageTokenOf({ fields }: ModelFile, fallback: number): number {
+  return fields.integer(fields.has('image_token_id') ? 'image_token_id' : 'image_token_index', fallback);
+}
+
+/** Settings of LLaVA and its successors that a file leaves out. */
+export interface LlavaDefaults {
+  /** `model_type` of the encoder. */
+  readonly encoder: 'clip_vision_model' | 'siglip_vision_model';
+  /** `full`: all rows of the encoder; `default`: without the first, which is the class token of CLIP. */
+  readonly strategy: 'default' | 'full';
+  readonly layer: number;
+}
+
+const llavaDefaults: LlavaDefaults = { encoder: 'clip_vision_model', strategy: 'default', layer: -2 };
+
 /** The encoder of LLaVA 1.5; the weights are added to those of the decoder. */
 export function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+  return describeProjected(file, weights, imageTokenId, llavaDefaults);
+}
+
+/**
+ * An encoder of which every patch becomes a row by two linear layers; the weights are added to those of the decoder.
+ * @param grid how the tiles of an image are joined, which takes the tensor `image_newline`. Default: the image is one tile
+ * @throws {FormatError} for an encoder that is neither CLIP nor SigLIP, and for rows other than those of the patches
+ */
+export function describeProjected(
+  file: ModelFile,
+  weights: Map<string, Weight>,
+  imageTokenId: number,
+  defaults: LlavaDefaults,
+  grid?: VisionGrid,
+): VisionPart {
   const { fields, store } = file;
-  const outer = [...store.tensors.keys()].some((name) => name.startsWith('model.')) ? 'model.' : '';
-  const inner = store.tensors.has(`${outer}vision_tower.vision_model.embeddings.class_embedding`)
-    ? 'vision_model.'
-    : '';
-  const prefix = `${outer}vision_tower.${inner}`;
-  const tower = clipVisionTower(file, prefix);
-  const strategy = fields.string('vision_feature_select_strategy', 'default');
-  if (strategy !== 'default') throw fields.refusal('vision_feature_select_strategy', 'default', strategy);
-  const numLayers = featureLayers(file, tower);
+  const { outer, prefix } = prefixesOf(file);
+  const hasClass = isClip(fields, defaults);
+  const tower = hasClass ? clipVisionTower(file, prefix) : siglipVisionTower(file, prefix, siglipVisionDefaults);
+  const strategy = hasClass ? 'default' : 'full';
+  const declared = fields.string('vision_feature_select_strategy', defaults.strategy);
+  if (declared !== strategy) throw fields.refusal('vision_feature_select_strategy', strategy, declared);
+  const numLayers = featureLayers(file, tower, defaults.layer);
   const dim = weights.get('token_embd.weight')?.shape[1] as number;
   const kind = activationOf(fields, 'projector_hidden_act', 'gelu');
   const isUnused = (name: string): boolean =>
-    name.endsWith('.position_ids') || /post_layernorm|^v\.post_ln\./.test(name) || isLater(name, numLayers);
+    name.endsWith('.position_ids') ||
+    /post_layernorm|^v\.post_ln\.|vision_model\.head\./.test(name) ||
+    isLater(name, numLayers);
   const shown = { ...tower, config: { ...tower.config, numLayers } };
   const requests = [
-    ...visionTensors(file, shown, prefix, { hasClass: true, hasPostNorm: false }),
+    ...visionTensors(file, shown, prefix, { hasClass, hasPostNorm: false }),
     ...projector(file, tower, `${outer}multi_modal_projector`, dim),
   ];
+  if (grid !== undefined) requests.push(newlineRequest(`${outer}image_newline`, dim));
   for (const [name, weight] of collectWeights(store, requests, isUnused)) weights.set(name, weight);
   const numRows = gridOf(tower.fields).side ** 2;
   return describeVision({
-    ...{ tower: shown, weights, hasClass: true, numRows, dim, imageTokenId },
-    slots: { rows: Int32Array.from({ length: numRows }, (_, row) => row + 1) },
+    ...{ tower: shown, weights, hasClass, numRows, dim, imageTokenId },
+    ...(grid === undefined ? {} : { grid }),
+    slots: { rows: Int32Array.from({ length: numRows }, (_, row) => row + Number(hasClass)) },
     finish(step, hidden, slot) {
       const patches = step.b.activation('gather-rows', { x: hidden, rows: slot('rows') });
       const y = step.b.activation('activation', { x: linear(step, 'mm.0', patches) }, { kind });
@@ -65,9 +98,29 @@ export function describeClip(file: ModelFile, weights: Map<string, Weight>, imag
   });
 }
 
+function prefixesOf({ store }: ModelFile): { readonly outer: string; readonly prefix: string } {
+  const outer = [...store.tensors.keys()].some((name) => name.startsWith('model.')) ? 'model.' : '';
+  const tower = `${outer}vision_tower.`;
+  const inner = `${tower}vision_model.`;
+  return { outer, prefix: store.tensors.has(`${inner}embeddings.patch_embedding.weight`) ? inner : tower };
+}
+
+/** @throws {FormatError} for another encoder than CLIP and SigLIP */
+function isClip(fields: Fields, { encoder }: LlavaDefaults): boolean {
+  const section = Fields.ofJson(`${fields.source}: vision_config`, fields.raw('vision_config') ?? {});
+  const kind = section.string('model_type', encoder);
+  if (kind === 'clip_vision_model' || kind === 'siglip_vision_model') return kind === 'clip_vision_model';
+  throw section.refusal('model_type', 'clip_vision_model or siglip_vision_model', kind);
+}
+
+/** The row at the end of a line, as a table. */
+function newlineRequest(storedName: string, dim: number): WeightRequest {
+  return { name: 'v.image_newline.weight', storedName, shape: [1, dim], isFloat: true };
+}
+
 /** How many layers lead to the states that are used: `-2` stands for the input of the last one. */
-function featureLayers({ fields }: ModelFile, { config: { numLayers } }: Tower): number {
-  const layer = fields.raw('vision_feature_layer') ?? -2;
+function featureLayers({ fields }: ModelFile, { config: { numLayers } }: Tower, fallback: number): number {
+  const layer = fields.raw('vision_feature_layer') ?? fallback;
   const isValid = typeof layer === 'number' && Number.isSafeInteger(layer) && Math.abs(layer) <= numLayers;
   if (!isValid) throw fields.refusal('vision_feature_layer', `a layer from ${-numLayers} to ${numLayers}`, layer);
   return layer < 0 ? numLayers + 1 + layer : layer;

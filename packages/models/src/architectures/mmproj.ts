@@ -6,13 +6,13 @@ import { FormatError } from '@winnow/tensor';
 import { Fields } from '../file/fields.js';
 import type { RequestedStore, Weight } from '../file/weights.js';
 import type { ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
-import { renamedStore } from '../settings/text-part.js';
+import { renamedStore, visionLanguageParts, type TextPart } from '../settings/text-part.js';
 import { visionShape, withShapes } from '../vision/checkpoint.js';
 import { describeGemmaVision } from './gemma3-vision.js';
 import { describeGemma3 } from './gemma3.js';
 import { describeLlama } from './llama.js';
 import { describeClip } from './llava.js';
-import { describeTiles } from './smolvlm.js';
+import { describeTiles, smolvlmText } from './smolvlm.js';
 import { checkWindow, type DescribeDecoder } from './with-images.js';
 
 /** An image encoder beside the file of its language model. */
@@ -185,3 +185,33 @@ function ownName(name: string): string {
   const found = ownNames.find(([pattern]) => pattern.test(name));
   return found === undefined ? name : name.replace(...found);
 }
+
+/** The name of a tensor in files of llama.cpp. */
+export function mmprojName(name: string): string {
+  const found = fileNames.find(([pattern]) => pattern.test(name));
+  return found === undefined ? name : name.replace(...found);
+}
+
+const fileNames: readonly (readonly [RegExp, string])[] = [
+  [/^(v\.blk\.\d+\.)attn_norm\./, '$1ln1.'],
+  [/^(v\.blk\.\d+\.)ffn_norm\./, '$1ln2.'],
+  [/^(v\.blk\.\d+\.)attn_output\./, '$1attn_out.'],
+  [/^v\.class_embd\.weight$/, 'v.class_embd'],
+  [/^v\.mm\.proj\./, 'mm.model.fc.'],
+  [/^v\.mm\./, 'mm.'],
+];
+
+/** How a checkpoint with images is two files of llama.cpp. */
+export interface ImageParts {
+  /** `clip.projector_type`. */
+  readonly projector: string;
+  /** Its language model. */
+  readonly text: TextPart;
+}
+
+/** By architecture. */
+export const imageParts: Readonly<Record<string, ImageParts>> = {
+  gemma3: { projector: 'gemma3', text: visionLanguageParts },
+  llava: { projector: 'mlp', text: visionLanguageParts },
+  smolvlm: { projector: 'idefics3', text: smolvlmText },
+};

@@ -5,7 +5,7 @@
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights } from '../file/weights.js';
-import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
 import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
 import { isDerivedTensor, usualTensors, type UsualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
@@ -21,19 +21,23 @@ export const qwen2: Architecture = {
   hubNames: ['qwen2'],
   hubClass: 'Qwen2ForCausalLM',
   preTokenizer: 'qwen2',
-  async describe(file) {
-    const isHub = file.format === 'safetensors';
-    const config = isHub
-      ? withQwenWindow(file, configFromHub(file, { architecture: 'qwen2', contextLength: 32768 }))
-      : await configFromGguf(file, { architecture: 'qwen2', norm: 'rms' });
-    const usual: UsualTensors = { attentionBias: isHub ? 'required' : 'optional', outputBias: 'optional' };
-    const tensors = usualTensors(file, config, usual);
-    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
-    const rotary = rotaryOf(file.fields, config.rope);
-    const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
-    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
-  },
+  describe: (file) => describeQwen2(file),
 };
+
+/** @param imageTokenId the token of images, in a model that takes them */
+export async function describeQwen2(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
+  const isHub = file.format === 'safetensors';
+  const settings = isHub
+    ? withQwenWindow(file, configFromHub(file, { architecture: 'qwen2', contextLength: 32768 }))
+    : await configFromGguf(file, { architecture: 'qwen2', norm: 'rms' });
+  const config = { ...settings, ...(imageTokenId === undefined ? {} : { imageTokenId }) };
+  const usual: UsualTensors = { attentionBias: isHub ? 'required' : 'optional', outputBias: 'optional' };
+  const tensors = usualTensors(file, config, usual);
+  const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+  const rotary = rotaryOf(file.fields, config.rope);
+  const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
+  return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
+}
 
 /**
  * The window of `use_sliding_window`, which applies from layer `max_window_layers` on, or to the layers named by

@@ -8,6 +8,8 @@ import { collectWeights, type Weight } from '../file/weights.js';
 import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames } from '../program/tensors.js';
+import type { TextPart } from '../settings/text-part.js';
+import { bucketPositions } from '../vision/bucket-positions.js';
 import { gridOf, type Tower } from '../vision/checkpoint.js';
 import { describeVision, squareOrder, visionTensors } from '../vision/tower.js';
 import { siglipVisionTower } from './siglip.js';
@@ -24,24 +26,24 @@ const visionDefaults = {
   layer_norm_eps: 1e-6,
 };
 
-const textPart = {
+/** The language model of a checkpoint. */
+export const smolvlmText: TextPart = {
   renamed: [['model.text_model.', 'model.']],
   otherParts: ['model.vision_model.', 'model.connector.'],
-} as const;
+};
 
 export const smolvlm: DecoderArchitecture = {
   name: 'smolvlm',
-  models: 'SmolVLM and SmolVLM2 256M and 500M (text and images)',
+  models: 'SmolVLM and SmolVLM2 256M, 500M and 2.2B; Idefics3 8B (text and images)',
   limits: [
     'A Llama as language model: a Hugging Face folder, or a GGUF file of a Llama and an `mmproj` file; videos are not read.',
-    'The patches per side of a tile have to be a power of 2: for others the positions of patches depend on rounding in transformers.',
-    'The 2.2B models (27 patches per side) and Idefics3 8B (26) are refused for that reason.',
+    'Positions of patches are rounded as by transformers in float32 on x86 CPUs.',
   ],
   ggufNames: [],
   hubNames: ['smolvlm', 'idefics3'],
   hubClass: 'SmolVLMForConditionalGeneration',
   describe(file) {
-    return describeWithImages(file, textPart, file.fields.integer('image_token_id', 128257), describeTiles);
+    return describeWithImages(file, smolvlmText, file.fields.integer('image_token_id', 128257), describeTiles);
   },
 };
 
@@ -53,10 +55,7 @@ export function describeTiles(file: ModelFile, weights: Map<string, Weight>, ima
   const { fields, store } = file;
   const prefix = 'model.vision_model.';
   const tower = siglipVisionTower(file, prefix, visionDefaults);
-  const { imageSize, patchSize, side } = gridOf(tower.fields);
-  if (!Number.isInteger(Math.log2(side))) {
-    throw tower.fields.refusal('image_size', `${patchSize} times a power of 2`, imageSize);
-  }
+  const { side } = gridOf(tower.fields);
   const scale = fields.count('scale_factor', 2);
   if (side % scale !== 0) throw fields.refusal('scale_factor', `a divisor of ${side}`, scale);
   const dim = weights.get('token_embd.weight')?.shape[1] as number;
@@ -72,9 +71,19 @@ export function describeTiles(file: ModelFile, weights: Map<string, Weight>, ima
     ...{ tower, weights, hasClass: false, numRows, dim, imageTokenId },
     frame: 'tiles',
     order: squareOrder(side, scale),
+    places: squarePlaces(bucketPositions(side)),
     slots: { rows: Int32Array.from({ length: numRows }, (_, row) => row) },
     finish: (step, hidden, slot) => linear(step, 'mm.proj', concatenated(step, hidden, slot('rows'), tower, numInputs)),
   });
+}
+
+/** Rows of the table of positions for patches by row and column. */
+function squarePlaces(positions: Int32Array): Int32Array {
+  const side = positions.length;
+  return Int32Array.from(
+    { length: side ** 2 },
+    (_, patch) => (positions[Math.floor(patch / side)] as number) * side + (positions[patch % side] as number),
+  );
 }
 
 /** Consecutive rows as one: `[numRows, s s E]` of `[T, E]`. */

@@ -30,6 +30,15 @@ export interface ImageMarks {
 }
 
 /**
+ * How the rows of a grid of tiles become lines without those of its padding: each ends with the output `newline` `[1, dim]` of the program,
+ * and the rows of the whole image come before them, as `pack_image_features` of transformers.
+ */
+export interface VisionGrid {
+  /** More rows than 1.1 squared times those of that many tiles are averaged down to as many. Default: they are not. */
+  readonly maxTiles?: number;
+}
+
+/**
  * The encoder of images of a model. Its program reads the patches from the buffer `visionPatchesName`, `[1 + patches, 3 P P]`
  * f32 with a first row of zeros; its scalar slots are those of `fill`. The output `embeddings` is `[numRows, dim]`.
  */
@@ -47,6 +56,8 @@ export interface VisionPart {
   readonly numTokens: number;
   /** How an image with several tiles is written in the prompt. Default: as its rows alone. */
   readonly frame?: 'tiles';
+  /** Default: the rows of tiles are not joined. */
+  readonly grid?: VisionGrid;
   /** What stands for an image in the text of a prompt. Default: the text of the image token. */
   readonly marks?: ImageMarks;
   /** The settings of the image processor, of a file that has them. */

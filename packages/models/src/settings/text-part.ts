@@ -17,7 +17,9 @@ export const visionLanguageParts: TextPart = {
     ['model.language_model.', 'model.'],
     ['language_model.', ''],
   ],
-  otherParts: ['vision_tower.', 'multi_modal_projector.', 'model.vision_tower.', 'model.multi_modal_projector.'],
+  otherParts: ['', 'model.'].flatMap((outer) =>
+    ['vision_tower.', 'multi_modal_projector.', 'image_newline'].map((name) => outer + name),
+  ),
 };
 
 /** Reads `text_config` and the tensors of the language model; a file without `text_config` is returned unchanged. */

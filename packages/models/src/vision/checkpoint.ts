@@ -94,6 +94,7 @@ export function visionShape(name: string, tensor: StoredTensor): StoredTensor {
     ]);
   }
   if (/class_(embedding|embd\.weight)$/.test(name)) return withZeroRow(tensor);
+  if (name.endsWith('image_newline')) return reshapedView(tensor, [1, shape[0] as number]);
   if (name.endsWith('head.probe')) return reshapedView(tensor, shape.slice(-2));
   return tensor;
 }

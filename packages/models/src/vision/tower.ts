@@ -29,6 +29,9 @@ export const visionPrefix = 'v.';
 /** Slot of the token whose row is subtracted, `[R]`. */
 const imageTokensSlot = 'imageTokens';
 
+/** The same for the row at the end of a line, `[1]`. */
+const newlineTokenSlot = 'newlineTokens';
+
 /** Differences between vision encoders. */
 export interface VisionDesign {
   readonly tower: Tower;
@@ -41,9 +44,13 @@ export interface VisionDesign {
   readonly dim: number;
   /** Order of the patches in the step: the patch of each token. Default: by row and column. */
   readonly order?: Int32Array;
+  /** The row of each patch in the table of positions, by row and column. Default: its own number. */
+  readonly places?: Int32Array;
   /** How an image is written in the prompt, as in `VisionPart`. */
   readonly frame?: VisionPart['frame'];
   readonly marks?: VisionPart['marks'];
+  /** How tiles are joined, which takes the weight `image_newline.weight` `[1, dim]`. */
+  readonly grid?: VisionPart['grid'];
   /** Whether the decoder attends in both directions within an image. Default false. */
   readonly isBidirectional?: boolean;
   /** Factor of the decoder's embeddings. Default 1. */
@@ -86,6 +93,7 @@ export function describeVision(design: VisionDesign): VisionPart {
     ...{ config, imageSize, patchSize, numRows, dim, numTokens, isBidirectional },
     ...(design.frame === undefined ? {} : { frame: design.frame }),
     ...(design.marks === undefined ? {} : { marks: design.marks }),
+    ...(design.grid === undefined ? {} : { grid: design.grid }),
     buildProgram({ tokenRow }: VisionProgramOptions = {}) {
       const options = { maxTokens: numTokens, maxSequences: 1, pooling: 'mean', namePrefix: visionPrefix } as const;
       const step = beginEmbedding({ config, weights, constants: new Map() }, options);
@@ -96,13 +104,18 @@ export function describeVision(design: VisionDesign): VisionPart {
       }
       step.b.setLayer(-1);
       const result = finish(step, x, (name) => step.b.scalar(name, [numRows]));
-      step.b.output('embeddings', tokenRow === true ? lessTokenRow(step, result, design) : result);
+      const output = (name: string, rows: ProgramTensor, tokens: string): void =>
+        step.b.output(name, tokenRow === true ? lessTokenRow(step, rows, design, tokens) : rows);
+      output('embeddings', result, imageTokensSlot);
+      if (design.grid !== undefined) output('newline', newlineRow(step), newlineTokenSlot);
       return step.b.build();
     },
     fill(slot) {
-      fillPatches(slot, order, hasClass);
+      fillPatches(slot, design, order);
       for (const [name, values] of Object.entries(slots)) slot(name).set(values);
-      if (design.imageTokenId !== undefined) slot(imageTokensSlot).fill(design.imageTokenId);
+      if (design.imageTokenId === undefined) return;
+      slot(imageTokensSlot).fill(design.imageTokenId);
+      if (design.grid !== undefined) slot(newlineTokenSlot).fill(design.imageTokenId);
     },
   };
 }
@@ -120,13 +133,21 @@ function embedPatches(step: DecoderStep, numPatches: number, patchSize: number):
   return step.hasWeight('pre_ln.weight') ? layerNorm(step, 'pre_ln', x) : x;
 }
 
-/** The result without what a decoder adds to every row: the row of its image token. */
-function lessTokenRow(step: DecoderStep, rows: ProgramTensor, design: VisionDesign): ProgramTensor {
-  const { weights, numRows, embeddingScale = 1 } = design;
+/** The row at the end of a line: `[1, dim]`. */
+function newlineRow({ b, weight }: DecoderStep): ProgramTensor {
+  return b.activation('embedding-lookup', {
+    table: weight('image_newline.weight'),
+    tokens: b.scalar('newlineRows', [1]), // zero, the only row
+  });
+}
+
+/** Rows without what a decoder adds to each: the row of its image token. @param slot of these tokens */
+function lessTokenRow(step: DecoderStep, rows: ProgramTensor, design: VisionDesign, slot: string): ProgramTensor {
+  const { weights, embeddingScale = 1 } = design;
   const { b } = step;
   const { name, dtype, shape } = weights.get('token_embd.weight') as Weight;
   const table = b.external(name, 'weights', dtype, shape);
-  const tokens = b.scalar(imageTokensSlot, [numRows]);
+  const tokens = b.scalar(slot, [rows.shape[0] as number]);
   return add(step, rows, b.activation('embedding-lookup', { table, tokens }, { scale: -embeddingScale }));
 }
 
@@ -142,18 +163,20 @@ export function squareOrder(side: number, scale: number): Int32Array {
   });
 }
 
-function fillPatches(slot: (name: string) => Int32Array, order: Int32Array, hasClass: boolean): void {
+function fillPatches(slot: (name: string) => Int32Array, design: VisionDesign, order: Int32Array): void {
+  const { hasClass, places: placeOf } = design;
   const numTokens = order.length + Number(hasClass);
   const [tokens, places] = [slot('tokens'), slot('places')];
   const [positions, slots] = [slot('positions'), slot('slots')];
   for (let token = 0; token < numTokens; token++) {
     positions[token] = token;
     slots[token] = token;
-    const patch = hasClass ? token - 1 : token;
     // the class token is a patch of zeros
-    tokens[token] = patch < 0 ? 0 : 1 + (order[patch] as number);
-    places[token] = patch < 0 ? 0 : (order[patch] as number) + Number(hasClass);
-    if (hasClass) slot(tokenTypesSlot)[token] = Number(patch >= 0);
+    const isClass = hasClass && token === 0;
+    const patch = isClass ? 0 : (order[token - Number(hasClass)] as number);
+    tokens[token] = isClass ? 0 : 1 + patch;
+    places[token] = isClass ? 0 : (placeOf?.[patch] ?? patch) + Number(hasClass);
+    if (hasClass) slot(tokenTypesSlot)[token] = Number(!isClass);
   }
   slot('contextLengths')[0] = numTokens;
   const blocks = slot('blockTable');

@@ -22,8 +22,8 @@ export const imagesMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/models/src/vision/tower.ts',
-    find: 'places[token] = patch < 0 ? 0 : (order[patch] as number) + Number(hasClass);',
-    replace: 'places[token] = patch < 0 ? 0 : (order[patch] as number);',
+    find: '(placeOf?.[patch] ?? patch) + Number(hasClass)',
+    replace: '(placeOf?.[patch] ?? patch)',
     tests: ['packages/engine/test/goldens/images.test.ts'],
   },
   {
@@ -64,8 +64,8 @@ export const imagesMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/images/image-prompts.ts',
-    find: 'needed += processed.tiles.length * encoder.vision.numRows;',
-    replace: 'needed = processed.tiles.length * encoder.vision.numRows;',
+    find: 'needed += numRowsOf(processed, encoder.vision);',
+    replace: 'needed = numRowsOf(processed, encoder.vision);',
     tests: ['test/goldens/images.test.ts'],
   },
   {
@@ -79,5 +79,35 @@ export const imagesMutants: readonly Mutant[] = [
     find: 'Math.max(0, numMissing)',
     replace: 'images.length',
     tests: ['test/images.test.ts'],
+  },
+  {
+    file: 'packages/models/src/vision/bucket-positions.ts',
+    find: 'length - (length % pair)',
+    replace: '0',
+    tests: ['src/vision/bucket-positions.test.ts'],
+  },
+  {
+    file: 'packages/models/src/architectures/smolvlm.ts',
+    find: '    places: squarePlaces(bucketPositions(side)),\n',
+    replace: '',
+    tests: ['packages/engine/test/goldens/images.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/images/grid-rows.ts',
+    find: 'if (ratio <= 1.1)',
+    replace: 'if (ratio <= 2)',
+    tests: ['test/goldens/images.test.ts'],
+  },
+  {
+    file: 'packages/vision/src/anyres.ts',
+    find: 'if (kept > mostKept ||',
+    replace: 'if (kept >= mostKept ||',
+    tests: ['src/vision.test.ts'],
+  },
+  {
+    file: 'packages/hub/src/select-files.ts',
+    find: 'if (!/\\.gguf$/i.test(name) || isMmproj(name)) continue;',
+    replace: 'if (!/\\.gguf$/i.test(name)) continue;',
+    tests: ['src/select-files.test.ts'],
   },
 ];
