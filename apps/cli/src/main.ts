@@ -24,11 +24,10 @@ for (const [signal, code] of [
   });
 }
 
-const download: Download = async ({ repo, revision, file }, { signal, onProgress }) => {
+const download: Download = async ({ repo, revision, file }, { signal, mmproj, onProgress }) => {
   const { downloadRepo } = await import('@winnow/hub/node');
   const found = await downloadRepo({
-    repo,
-    signal,
+    ...{ repo, signal, mmproj },
     ...(revision === undefined ? {} : { revision }),
     ...(file === undefined ? {} : { gguf: file }),
     onProgress: ({ file: name, allLoadedBytes, allTotalBytes }) =>

@@ -264,17 +264,28 @@ test('Ctrl-C while waiting for stdin', async () => {
   expect(await running).toMatchObject({ code: 130 });
 });
 
+test.each([['--no-mmproj'], ['--mmproj', 'b.gguf']])('%s downloads no image encoder', async (...flags) => {
+  const asked: boolean[] = [];
+  await runCli(createFakeEngine().api, ['run', 'owner/name:q8_0', '-p', 'Hi', ...flags], {
+    download: (_request, { mmproj }) => {
+      asked.push(mmproj);
+      return Promise.resolve('/cache/model.gguf');
+    },
+  });
+  expect(asked).toEqual([false]);
+});
+
 test('a repository is downloaded first', async () => {
   const fake = createFakeEngine();
   const requests: unknown[] = [];
   const run = await runCli(fake.api, ['run', 'owner/name:q8_0', '-p', 'Hi'], {
-    download: (request) => {
-      requests.push(request);
+    download: (request, { mmproj }) => {
+      requests.push({ ...request, mmproj });
       return Promise.resolve('/cache/model.gguf');
     },
   });
   expect(run.code).toBe(0);
-  expect(requests).toEqual([{ repo: 'owner/name', revision: undefined, file: 'q8_0' }]);
+  expect(requests).toEqual([{ repo: 'owner/name', revision: undefined, file: 'q8_0', mmproj: true }]);
   expect(fake.loads[0]?.location).toBe('/cache/model.gguf');
 });
 

@@ -301,6 +301,18 @@ describe('offline', () => {
     expect(await failure({ offline: true, revision: commitB })).toMatchObject({ reason: 'not-cached' });
   });
 
+  it('takes a GGUF model without its image encoder when that was not downloaded, and with it when it was', async () => {
+    const names = ['m-q4_0.gguf', 'mmproj-m-f16.gguf'];
+    const content = Object.fromEntries(names.map((name, seed) => [name, noise(1000, seed)]));
+    hub.repos['org/model'] = { commits: { [commitA]: content }, refs: { main: commitA } };
+    const alone = await get();
+    expect(alone).toMatchObject({ files: ['m-q4_0.gguf'], ggufFile: join(alone.path, 'm-q4_0.gguf') });
+    expect((await get({ offline: true, mmproj: true })).files).toEqual(['m-q4_0.gguf']);
+    const both = await get({ mmproj: true });
+    expect(both).toMatchObject({ files: names, ggufFile: join(both.path, 'm-q4_0.gguf') });
+    expect(await get({ offline: true, mmproj: true })).toEqual(both);
+  });
+
   it('ignores dangling links and truncated blobs', async () => {
     await get();
     await truncate(join(repoPath, blob), 10);

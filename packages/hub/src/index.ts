@@ -11,6 +11,6 @@ export {
   MAX_TEMPLATE_BYTES,
   MAX_TOKENIZER_JSON_BYTES,
 } from './limits.js';
-export { groupGgufFiles, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
+export { groupGgufFiles, mmprojBeside, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
 export { denseFiles, type SentenceModule, type SentenceTransformers } from './sentence-transformers.js';
 export { findWeightFiles, type WeightFiles } from './weight-files.js';

@@ -37,6 +37,18 @@ describe('selectFiles', () => {
     expect(() => selectFiles(config, { files: ['*.bin'] })).toThrow(/"\*\.bin"/);
   });
 
+  it('takes an image encoder for none of the models, and selects the one beside a model where it is wanted', () => {
+    const names = ['m-q4_0.gguf', 'mmproj-m-f32.gguf', 'mmproj-m-q8_0.gguf', 'mmproj-m-BF16.gguf', 'q8/m.gguf'];
+    const ignore = ['q8/*'];
+    expect(selectFiles(names, { ignore })).toEqual(['m-q4_0.gguf']);
+    expect(selectFiles(names, { ignore, mmproj: true })).toEqual(['m-q4_0.gguf', 'mmproj-m-BF16.gguf']);
+    expect(selectFiles(names, { gguf: 'q4_0', mmproj: true })).toEqual(['m-q4_0.gguf', 'mmproj-m-BF16.gguf']);
+    // none in its folder
+    expect(selectFiles(names, { gguf: 'q8/m', mmproj: true })).toEqual(['q8/m.gguf']);
+    expect(() => selectFiles(names, { gguf: 'mmproj' })).toThrow(/"mmproj"/);
+    expect(selectFiles(names, { files: ['mmproj-m-f32.gguf'] })).toEqual(['mmproj-m-f32.gguf']);
+  });
+
   it('leaves out ignored files', () => {
     expect(selectFiles([...config, 'a.safetensors', 'b.safetensors'], { ignore: ['b*', '*.txt'] })).toEqual([
       'config.json',

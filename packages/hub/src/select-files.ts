@@ -9,6 +9,8 @@ export interface FileSelection {
   readonly ignore?: readonly string[];
   /** Select the one GGUF model whose name contains this text or matches this pattern, ignoring case: `q4_k_m`. */
   readonly gguf?: string;
+  /** Select the image encoder of the GGUF model as well, the file `mmproj*.gguf` in its folder. Default false. */
+  readonly mmproj?: boolean;
 }
 
 /** A GGUF model: one file, or the parts of a split model in order. */
@@ -38,16 +40,40 @@ export function selectFiles(names: readonly string[], selection: FileSelection =
   if (selection.files === undefined && selection.gguf === undefined) {
     for (const name of defaultFiles(candidates)) chosen.add(name);
   }
+  if (selection.mmproj === true) {
+    for (const { name } of groupGgufFiles([...chosen])) {
+      const encoder = mmprojBeside(name, candidates);
+      if (encoder !== undefined) chosen.add(encoder);
+    }
+  }
   if (chosen.size === 0) throw notFound('files', (selection.files ?? []).join(', '), candidates);
   return candidates.filter((name) => chosen.has(name));
 }
 
-/** The GGUF models among `names`, split ones as one group. Incomplete groups are left out. */
+/** Kinds of weights of image encoders in the order of preference: nothing is gained by more bits than those of training. */
+const preferredWeights = ['f16', 'bf16', 'q8_0', 'f32'];
+
+/** Whether a file is an image encoder of llama.cpp, `mmproj*.gguf`. */
+export function isMmproj(name: string): boolean {
+  return /(^|\/)mmproj[^/]*\.gguf$/i.test(name);
+}
+
+/** The image encoder in the folder of a GGUF model, as llama.cpp's `-hf` finds it; of several, by the weights in their names. */
+export function mmprojBeside(model: string, names: readonly string[]): string | undefined {
+  const folderOf = (name: string): string => name.slice(0, name.lastIndexOf('/') + 1);
+  if (!/\.gguf$/i.test(model) || isMmproj(model)) return undefined;
+  const rank = (name: string): number =>
+    preferredWeights.findIndex((kind) => new RegExp(`[-_.]${kind}[-_.]`, 'i').test(name)) >>> 0;
+  const found = names.filter((name) => isMmproj(name) && folderOf(name) === folderOf(model));
+  return found.sort().toSorted((a, b) => rank(a) - rank(b))[0];
+}
+
+/** The GGUF models among `names`, split ones as one group. Incomplete groups and image encoders are left out. */
 export function groupGgufFiles(names: readonly string[]): GgufGroup[] {
   const all = new Set(names);
   const groups: GgufGroup[] = [];
   for (const name of names) {
-    if (!/\.gguf$/i.test(name)) continue;
+    if (!/\.gguf$/i.test(name) || isMmproj(name)) continue;
     const split = /^(.*)-(\d{5})-of-(\d{5})(\.gguf)$/i.exec(name);
     if (split === null) {
       groups.push({ name, parts: [name] });

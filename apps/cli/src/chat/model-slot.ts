@@ -43,7 +43,9 @@ export class ModelSlot implements AsyncDisposable {
    * @throws what `open` throws
    */
   async replace(name: string, context: OpenContext): Promise<void> {
-    await locateModel(name, context); // download while the current model is still loaded
+    const { mmproj } = this.#options.flags;
+    // download while the current model is still loaded
+    await locateModel(name, context, { mmproj: mmproj === undefined });
     await dispose(this.#current);
     try {
       this.#current = await openIn(name, this.#options, context, false);

@@ -54,7 +54,8 @@ function requestOf(model: string): HubRequest {
 
 async function pullModels(models: readonly string[], context: CommandContext): Promise<void> {
   for (const model of models) requestOf(model); // before anything is downloaded
-  for (const model of models) await context.out.write(`${String(await locateModel(model, context))}\n`);
+  for (const model of models)
+    await context.out.write(`${String(await locateModel(model, context, { mmproj: true }))}\n`);
 }
 
 async function listModels(flags: CommonFlags, { io, out }: CommandContext): Promise<void> {

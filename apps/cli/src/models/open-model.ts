@@ -19,10 +19,11 @@ export interface OpenContext {
   readonly warn: (text: string) => void;
 }
 
-/** The location of the model, downloaded if necessary. */
+/** The location of the model, downloaded if necessary, also its image encoder if that is wanted. */
 export async function locateModel(
   model: string | undefined,
   { io, progress, signal }: OpenContext,
+  { mmproj = false }: { readonly mmproj?: boolean } = {},
 ): Promise<ModelLocation> {
   const reference = parseModelReference(model);
   if (reference.kind === 'location') {
@@ -32,7 +33,7 @@ export async function locateModel(
   }
   try {
     return await io.download(reference.request, {
-      signal,
+      ...{ signal, mmproj },
       onProgress: ({ file, loadedBytes, totalBytes }) =>
         progress.show(`download ${file}`, loadedBytes, totalBytes, 'bytes'),
     });
@@ -87,7 +88,7 @@ export async function openDraftedModel(
 
 export async function openModel(model: string | undefined, options: LoadOptions, context: OpenContext): Promise<Model> {
   const { io, progress, signal, warn } = context;
-  const location = await locateModel(model, context);
+  const location = await locateModel(model, context, { mmproj: options.mmproj === undefined });
   const engine = await io.engine();
   try {
     const loaded = await engine.loadModel(location, {
@@ -137,7 +138,7 @@ export async function inspectModel(
   flags: LoadFlags,
   context: OpenContext,
 ): Promise<ModelInfo> {
-  const location = await locateModel(model, context);
+  const location = await locateModel(model, context, { mmproj: flags.mmproj === undefined });
   const options = withPolicyPath(model, loadOptionsOf(flags));
   return (await context.io.engine()).inspectModel(location, { ...options, signal: context.signal });
 }

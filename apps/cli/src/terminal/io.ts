@@ -43,6 +43,8 @@ export interface HubRequest {
 
 export interface DownloadOptions {
   readonly signal: AbortSignal;
+  /** Whether the image encoder of a GGUF model is downloaded as well. */
+  readonly mmproj: boolean;
   readonly onProgress: (progress: {
     readonly file: string;
     readonly loadedBytes: number;

@@ -4,6 +4,7 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { fileSource } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
+import { mmprojBeside } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
 import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
 import type { ModelLocation } from '../load/location.js';
@@ -36,20 +37,13 @@ async function openOnnxPath(path: string, options: { signal?: AbortSignal }): Re
   return openHubModel(localFolder(isInside ? dirname(folder) : folder), { ...options, onnxFile });
 }
 
-/** Kinds of weights of image encoders in the order of preference: nothing is gained by more bits than those of training. */
-const preferredWeights = ['f16', 'bf16', 'q8_0', 'f32'];
-
-/** The file `mmproj*.gguf` beside that of a GGUF model, as llama.cpp's `-hf` finds it; of several, by the weights in their names. */
+/** The file `mmproj*.gguf` beside that of a GGUF model. */
 export async function findMmproj(location: ModelLocation): Promise<string | undefined> {
   if (typeof location !== 'string' && !(location instanceof URL)) return undefined;
   if (/^https?:/i.test(String(location))) return undefined;
   const path = pathOf(location);
   if (!/\.gguf$/i.test(path)) return undefined;
-  const names = (await readdir(dirname(path))).filter((name) => /^mmproj.*\.gguf$/i.test(name)).sort();
-  if (names.includes(basename(path))) return undefined;
-  const rank = (name: string): number =>
-    preferredWeights.findIndex((kind) => new RegExp(`[-_.]${kind}[-_.]`, 'i').test(name)) >>> 0;
-  const [best] = names.toSorted((a, b) => rank(a) - rank(b));
+  const best = mmprojBeside(basename(path), await readdir(dirname(path)));
   return best === undefined ? undefined : join(dirname(path), best);
 }
 

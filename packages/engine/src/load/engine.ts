@@ -15,7 +15,7 @@ import { loadOpenedEmbeddingModel, loadOpenedReranker } from './load-embedding-m
 import { weightsHash } from '../sparsity/weights-hash.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import type { ModelLocation, OpenOptions } from './location.js';
-import { openNamed, openWithMmproj } from './mmproj.js';
+import { openWithMmproj } from './mmproj.js';
 import { openLocation, type OpenPath } from './open-location.js';
 import {
   embeddingLoadOptionNames,
@@ -78,7 +78,7 @@ export function createEngineApi(host: EngineHost): EngineApi {
     async inspectModel(location, given = {}): Promise<ModelInfo> {
       const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return inspectOpenedModel(await openNamed(location, options, host), options, adapters, host);
+      return inspectOpenedModel(await openWithMmproj(location, options, host), options, adapters, host);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       checkOptions(options, openOptionNames);

@@ -57,10 +57,10 @@ export async function inspectOpenedModel(
   try {
     const { name, metadata } = opened;
     const file = await opened.openFile();
-    const description = await describeFile(opened, file);
+    const notice = (text: string): void => options.report({ kind: 'notice', text });
+    const description = await describeFile(opened, file, notice);
     await adaptWeights(description, options, file.format, adapters);
     const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
-    const notice = (text: string): void => options.report({ kind: 'notice', text });
     const attention = await chooseAttention(options, file.store, weightHost, notice);
     return {
       name,
@@ -86,12 +86,15 @@ export async function inspectOpenedModel(
 async function describeFile(
   opened: OpenedModel,
   file: ModelFile,
+  notice: (text: string) => void,
 ): Promise<EmbedderDescription | ModelDescription | RerankerDescription> {
-  if (opened.mmproj !== undefined) {
-    return describeOpened(opened, file, await opened.openTokenizer(), () => undefined);
-  }
+  const { mmproj } = opened;
+  const withImages = async (): Promise<ModelDescription> =>
+    describeOpened(opened, file, await opened.openTokenizer(), notice);
+  if (mmproj !== undefined && !mmproj.isFound) return withImages();
   if (hasRankingHead(file)) return describeReranker(file, () => undefined);
-  return describeEmbedder(file);
+  const description = await describeEmbedder(file);
+  return mmproj !== undefined && 'buildProgram' in description ? withImages() : description;
 }
 
 /** Runs a task with the backend that would load the model. Without a calibration, nothing asks for break-even ratios. */

@@ -38,11 +38,6 @@ export async function openWithMmproj(
   }
 }
 
-/** The same without a search for a file beside the model. */
-export function openNamed(location: ModelLocation, options: ResolvedOptions, host: EngineHost): Promise<OpenedModel> {
-  return openWithMmproj(location, { ...options, mmproj: options.mmproj ?? false }, host);
-}
-
 /**
  * Describes a model with its image encoder.
  * @param notice receives why a file beside the model is not used

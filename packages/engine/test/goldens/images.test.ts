@@ -8,6 +8,7 @@ import { type Backend } from '@winnow/ops';
 import type { RgbImage } from '@winnow/vision';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
+  inspectModel,
   loadEmbeddingModel,
   loadModel,
   prepareChat,
@@ -193,6 +194,10 @@ test.each(['llava', 'smolvlm', 'gemma3'])('%s: the GGUF file with its image enco
   const backend = backends['WebAssembly'] as Backend;
   await using model = await loadModel(ggufOf(name), { backend, onUnsupported: 'error', context: 128 });
   expect(model.notices).toEqual([]);
+  const options = { backend, context: 128 };
+  expect((await inspectModel(ggufOf(name), options)).plan).toEqual(model.plan);
+  const text = await inspectModel(ggufOf(name), { ...options, mmproj: false });
+  expect(text.plan.totalBytes).toBeLessThan(model.plan.totalBytes);
   for (const golden of prompts) await checkGolden(model, inGguf(golden), 64);
 });
 

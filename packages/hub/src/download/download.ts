@@ -1,7 +1,7 @@
 /** Downloads the selected files of a repository into a cache, or finds them there. */
 import { ArgumentError, type OptionNames } from '@winnow/tensor';
 import { isSafeFileName } from '../file-name.js';
-import { groupGgufFiles, selectFiles, type FileSelection } from '../select-files.js';
+import { groupGgufFiles, isMmproj, selectFiles, type FileSelection } from '../select-files.js';
 import { HubClient } from './client.js';
 import { HubError } from './error.js';
 import { isCommit, type RepoFile } from './repo-file.js';
@@ -38,6 +38,7 @@ export const downloadNames: OptionNames<DownloadOptions> = {
   files: true,
   ignore: true,
   gguf: true,
+  mmproj: true,
   fetch: true,
   signal: true,
   onProgress: true,
@@ -133,10 +134,14 @@ export async function cachedFiles({ options, revision, store, cacheName }: Downl
     if (names.length === 0) throw missing(`revision "${revision}" was never downloaded`);
     return snapshotOf(commit, selectFiles(names, options));
   }
-  const selected = selectOf(listing, options);
+  const selected: RepoFile[] = [];
   const absent: string[] = [];
-  for (const file of selected) {
-    if ((await store.sizeOf(commit, file)) !== file.sizeBytes) absent.push(file.path);
+  for (const file of selectOf(listing, options)) {
+    const isThere = (await store.sizeOf(commit, file)) === file.sizeBytes;
+    // a model that was downloaded without its image encoder still takes texts
+    if (!isThere && options.mmproj === true && isMmproj(file.path)) continue;
+    selected.push(file);
+    if (!isThere) absent.push(file.path);
   }
   if (absent.length > 0) {
     throw missing(`${absent.length} of ${selected.length} files are missing: ${absent.slice(0, 5).join(', ')}`, absent);

@@ -153,7 +153,8 @@ async function prepare(
   { promptCache }: CatalogSources,
   context: OpenContext,
 ): Promise<PreparedModel | undefined> {
-  const path = await locate(model, context);
+  const takesImages = kind !== 'embedding' && kind !== 'reranking';
+  const path = await locate(model, context, takesImages && flags.mmproj === undefined);
   if (path === undefined) return undefined;
   const engine = await context.io.engine();
   const { signal } = context;
@@ -161,7 +162,7 @@ async function prepare(
     const { memory, pooling } = flags;
     const planned = { ...executionOptionsOf(flags), ...definedFields<EmbeddingLoadOptions>({ memory }) };
     const options = { ...planned, ...definedFields<EmbeddingLoadOptions>({ pooling }) };
-    const { plan } = await engine.inspectModel(path, { ...planned, signal });
+    const { plan } = await engine.inspectModel(path, { ...planned, mmproj: false, signal });
     return {
       memoryBytes: plan.totalBytes,
       load: async (load) => ({ kind, model: await openEmbeddingModel(path, options, { ...context, ...load }) }),
@@ -169,7 +170,7 @@ async function prepare(
   }
   if (kind === 'reranking') {
     const options = { ...executionOptionsOf(flags), ...definedFields<RerankerLoadOptions>({ memory: flags.memory }) };
-    const { plan } = await engine.inspectModel(path, { ...options, signal });
+    const { plan } = await engine.inspectModel(path, { ...options, mmproj: false, signal });
     return {
       memoryBytes: plan.totalBytes,
       load: async (load) => ({ kind, model: await openReranker(path, options, { ...context, ...load }) }),
@@ -187,9 +188,9 @@ async function prepare(
 }
 
 /** Downloads a model of the hub; object stores are read when it is loaded. Undefined when there is no such repository or file. */
-async function locate(model: string, context: OpenContext): Promise<string | undefined> {
+async function locate(model: string, context: OpenContext, mmproj: boolean): Promise<string | undefined> {
   try {
-    const location = await locateModel(model, context);
+    const location = await locateModel(model, context, { mmproj });
     return typeof location === 'string' || location instanceof URL ? String(location) : model;
   } catch (error) {
     const { reason } = error as { reason?: unknown };
