@@ -1,10 +1,7 @@
 /** Converts the settings of a Hugging Face folder to GGUF metadata. */
 import type { GgufValueInput } from '@winnow/gguf';
 import { hubRopeFields, type DecoderConfig, type EmbedderDescription, type Fields } from '@winnow/models';
-import { ropeToGguf, type GgufPairs } from './rope-values.js';
-
-const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
-const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
+import { f32, ropeToGguf, u32, type GgufPairs } from './rope-values.js';
 
 /** Architectures that GGUF files have under the name of another. */
 const ggufNames: Readonly<Record<string, string>> = { mixtral: 'llama', 'xlm-roberta': 'bert', gte: 'nomic-bert' };

@@ -5,8 +5,8 @@ import { FormatError } from '@winnow/tensor';
 
 export type GgufPairs = [string, GgufValueInput][];
 
-const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
-const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
+export const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
+export const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
 
 /** Keys without the architecture prefix, and the factor tensors. */
 export function ropeToGguf(rope: RopeConfig): {

@@ -32,26 +32,37 @@ function checkPrograms(
   contextSize: number,
   ignored: readonly string[],
 ): void {
-  const [a, b] = [programOf(from, contextSize), programOf(to, contextSize)];
-  const differ = (what: string, expected: unknown, actual: unknown): FormatError =>
-    new FormatError({
-      source,
-      field: what,
-      message: `the format cannot represent this setting: expected ${String(expected)}, it would be read as ${String(actual)}`,
-    });
+  checkSamePrograms(source, programOf(from, contextSize), programOf(to, contextSize), ignored);
+  for (const [name, values] of from.constants) {
+    const others = to.constants.get(name);
+    const at = values.findIndex((value, index) => !isClose(value, others?.[index]));
+    if (at !== -1 || others?.length !== values.length) {
+      throw differs(source, `${name}[${at}]`, values[at], others?.[at]);
+    }
+  }
+}
+
+function differs(source: string, field: string, expected: unknown, actual: unknown): FormatError {
+  const rule = 'the format cannot represent this setting';
+  return new FormatError({
+    ...{ source, field },
+    message: `${rule}: expected ${String(expected)}, it would be read as ${String(actual)}`,
+  });
+}
+
+/**
+ * @param ignored attributes, as `op.name`
+ * @throws {FormatError} naming the op and attribute that would differ
+ */
+export function checkSamePrograms(source: string, a: Program, b: Program, ignored: readonly string[] = []): void {
   const ops = (program: Program): string => program.records.map(({ op }) => op).join(' ');
-  if (ops(a) !== ops(b)) throw differ('layers', ops(a), ops(b));
+  if (ops(a) !== ops(b)) throw differs(source, 'layers', ops(a), ops(b));
   for (const [index, { op, attributes, layer }] of a.records.entries()) {
     const other = b.records[index]?.attributes ?? {};
     for (const name of new Set([...Object.keys(attributes), ...Object.keys(other)])) {
       if (ignored.includes(`${op}.${name}`) || isClose(attributes[name], other[name])) continue;
-      throw differ(`${name} of ${op} in layer ${layer}`, attributes[name], other[name]);
+      throw differs(source, `${name} of ${op} in layer ${layer}`, attributes[name], other[name]);
     }
-  }
-  for (const [name, values] of from.constants) {
-    const others = to.constants.get(name);
-    const at = values.findIndex((value, index) => !isClose(value, others?.[index]));
-    if (at !== -1 || others?.length !== values.length) throw differ(`${name}[${at}]`, values[at], others?.[at]);
   }
 }
 

@@ -1,6 +1,6 @@
 /** Writes a model as GGUF files that Winnow and llama.cpp read. */
 import type { StoredTensor } from '@winnow/bytes';
-import { ggufSplitName, writeGguf, type GgufValueInput } from '@winnow/gguf';
+import { ggufSplitName, writeGguf } from '@winnow/gguf';
 import {
   checkQuantizeType,
   Fields,
@@ -20,6 +20,7 @@ import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
 import { importanceNames, importanceOf, type ImportanceMatrix } from './imatrix.js';
 import { layOut } from './layout.js';
+import { imageCheckpoint, mmprojContent, plainValue, type ImageCheckpoint, type MmprojContent } from './mmproj.js';
 import { describerOf, rankingPairs } from './ranking.js';
 import { reorderWeights } from './reorder.js';
 import type { GgufPairs } from './rope-values.js';
@@ -59,10 +60,13 @@ interface GgufContent {
   readonly tensors: readonly StoredTensor[];
   readonly kept: readonly KeptWeight[];
   readonly notices: readonly string[];
+  /** The image encoder. */
+  readonly mmproj?: MmprojContent | undefined;
 }
 
 /**
- * Writes `fileName` (or its parts, with `splitSizeBytes`) with settings, tokenizer and tensors.
+ * Writes `fileName` (or its parts, with `splitSizeBytes`) with settings, tokenizer and tensors, and the image encoder of a model that takes
+ * images as `mmproj-` and that name.
  * @throws {FormatError} for a model that is not supported, or whose settings GGUF cannot represent
  * @throws {ArgumentError} for an unsupported weight type, and for quantized weights that would be requantized
  * @throws {IoError} when reading or writing fails; no new files remain then
@@ -78,12 +82,26 @@ export async function convertToGguf(
   if (type !== undefined) checkQuantizeType('type', type);
   checkImportance(options);
   const content = source.format === 'gguf' ? fromGguf(source, options) : await fromFolder(source, options);
-  const { tensors, kept, notices } = content;
+  const { tensors, kept, notices, mmproj } = content;
   const pairs = withFileType(content.pairs, tensors, type);
-  const progress = new WriteProgress(tensors, options);
+  const all = [...tensors, ...(mmproj?.tensors ?? [])];
+  const progress = new WriteProgress(all, options);
   const parts = splitBySize(tensors, splitSizeBytes);
   return writeTogether(target, async (files) => {
     let sizeBytes = 0;
+    const write = async (name: string, metadata: GgufPairs, written: readonly StoredTensor[]): Promise<void> => {
+      const file = await writeGguf(await files.open(name), {
+        metadata,
+        tensors: written.map((tensor) => ({
+          name: tensor.name,
+          dtype: tensor.dtype,
+          shape: tensor.shape,
+          data: piecesOf(tensor, progress, signal),
+        })),
+        ...(signal === undefined ? {} : { signal }),
+      });
+      sizeBytes += file.sizeBytes;
+    };
     for (const [partIndex, part] of parts.entries()) {
       const name =
         parts.length === 1
@@ -97,19 +115,12 @@ export async function convertToGguf(
           ['split.tensors.count', { type: 'int32', value: tensors.length }],
         );
       }
-      const written = await writeGguf(await files.open(name), {
-        metadata,
-        tensors: part.map((tensor) => ({
-          name: tensor.name,
-          dtype: tensor.dtype,
-          shape: tensor.shape,
-          data: piecesOf(tensor, progress, signal),
-        })),
-        ...(signal === undefined ? {} : { signal }),
-      });
-      sizeBytes += written.sizeBytes;
+      await write(name, metadata, part);
     }
-    return { files: [...files.names], sizeBytes, numTensors: tensors.length, kept, notices };
+    if (mmproj !== undefined) {
+      await write(`mmproj-${fileName}`, withFileType(mmproj.pairs, mmproj.tensors, undefined), mmproj.tensors);
+    }
+    return { files: [...files.names], sizeBytes, numTensors: all.length, kept, notices };
   });
 }
 
@@ -194,25 +205,24 @@ function chosenDType(
   return own;
 }
 
-/** Checkpoints with images that describe their language model alone when `vision_config` is hidden. */
-const separable: readonly string[] = ['gemma3'];
-
-/**
- * The file without its image encoder, which files of llama.cpp keep apart.
- * @throws {FormatError} when the language model cannot be written alone
- */
-function withoutVision(
-  file: ModelFile,
-  { vision, config }: EmbedderDescription,
+/** The image encoder of a checkpoint, unless the folder does not say how images are prepared. */
+async function encoderOf(
+  images: ImageCheckpoint | undefined,
+  source: Extract<ConvertSource, { format: 'safetensors' }>,
+  whole: EmbedderDescription,
+  text: ModelFile,
   notices: string[],
-): ModelFile | undefined {
-  if (vision === undefined) return undefined;
-  if (!separable.includes(config.architecture)) {
-    const message = 'the model has an image encoder, which conversion does not write';
-    throw new FormatError({ source: file.fields.source, field: 'vision_config', message });
+): Promise<MmprojContent | undefined> {
+  if (images === undefined) return undefined;
+  const processor = source.hub.preprocessorConfig?.value;
+  if (processor === undefined) {
+    const missing = 'the folder has no preprocessor_config.json';
+    notices.push(`only the language model is written, without the image encoder: ${missing}`);
+    return undefined;
   }
-  notices.push('only the language model is written, without the image encoder');
-  return { ...file, fields: file.fields.without((name) => name === 'vision_config') };
+  const content = await mmprojContent(images, source, processor, text, whole.config.imageTokenId as number);
+  notices.push(...content.notices);
+  return content;
 }
 
 async function fromFolder(
@@ -222,8 +232,8 @@ async function fromFolder(
   const describe = describerOf(source.file);
   const notices: string[] = [];
   const whole = await describe(source.file);
-  const text = withoutVision(source.file, whole, notices);
-  const description = text === undefined ? whole : await describe(text);
+  const images = imageCheckpoint(source.file, whole);
+  const description = images === undefined ? whole : await describe(images.text);
   const inner = textFile(source.file);
   const weights = new Map(description.weights);
   const settings = ggufSettings(inner.fields, description);
@@ -261,10 +271,12 @@ async function fromFolder(
   const tensors = layOut(source.file.store.name, weights, planned.requests, choose, weighted.of);
   notices.push(...weighted.notices());
   const constants = [...tables].map(([name, values]) => tableTensor(name, values));
-  return { pairs, tensors: [...constants, ...tensors], kept, notices };
+  const mmproj = await encoderOf(images, source, whole, planned.file, notices);
+  return { pairs, tensors: [...constants, ...tensors], kept, notices, mmproj };
 }
 
 interface Planned {
+  readonly file: ModelFile;
   readonly description: EmbedderDescription;
   readonly requests: ReturnType<typeof plannedStore>['requests'];
 }
@@ -289,7 +301,7 @@ async function plan(
   );
   const file: ModelFile = { format: 'gguf', fields: new Fields(name, (key) => values.get(key)), store };
   const description = await describe(file);
-  return { description, requests: store.requests };
+  return { file, description, requests: store.requests };
 }
 
 /** Architectures whose q, k and v are one matrix in GGUF files. */
@@ -321,10 +333,6 @@ function tableTensor(name: string, values: Float32Array): StoredTensor {
     sizeBytes: bytes.length,
     read: async (target, { byteOffset = 0 } = {}) => target.set(bytes.subarray(byteOffset, byteOffset + target.length)),
   };
-}
-
-function plainValue(value: GgufValueInput): unknown {
-  return typeof value === 'object' && 'value' in value ? value.value : value;
 }
 
 /** The last component of a path, which may be the file itself. */

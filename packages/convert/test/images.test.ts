@@ -1,0 +1,87 @@
+/** Models that take images, converted to the two files of llama.cpp, give the log-probabilities of their folders. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { fileSink } from '@winnow/bytes/node';
+import { loadModel, type Model } from '@winnow/engine';
+import { writeGguf, type GgufValueInput } from '@winnow/gguf';
+import { openGgufFile } from '@winnow/gguf/node';
+import { createReferenceBackend, type Backend } from '@winnow/ops';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { convertFiles } from '../src/index.node.js';
+
+const fixture = (path: string): string =>
+  fileURLToPath(new URL(`../../engine/test/fixtures/images/${path}`, import.meta.url));
+const picture = readFileSync(
+  fileURLToPath(new URL('../../vision/src/__fixtures__/wide.png', import.meta.url)),
+) as Uint8Array;
+
+let backend: Backend;
+let folder: string;
+beforeAll(() => {
+  backend = createReferenceBackend();
+  folder = mkdtempSync(join(tmpdir(), 'winnow-convert-images-'));
+});
+afterAll(async () => {
+  await backend.dispose();
+  rmSync(folder, { recursive: true });
+});
+
+/** GGUF files cannot have the tokenizer of whole words of the folders: the file gets that of the fixture. */
+async function withVocabulary(path: string, vocabulary: string, target: string): Promise<void> {
+  const [model, source] = [await openGgufFile(path), await openGgufFile(vocabulary)];
+  const tokenizer = [...source.metadata].filter(([key]) => key.startsWith('tokenizer.'));
+  const tensors = await Promise.all(
+    [...model.tensors.values()].map(async (tensor) => {
+      const { name, dtype, shape } = tensor;
+      const data = new Uint8Array(tensor.sizeBytes);
+      await tensor.read(data);
+      return { name, dtype, shape, data };
+    }),
+  );
+  const metadata = [...model.metadata, ...tokenizer] as [string, GgufValueInput][];
+  await writeGguf(await fileSink(target), { metadata, tensors });
+  await model.close();
+  await source.close();
+}
+
+async function answers(model: Model, ids: Int32Array): Promise<Float32Array[]> {
+  return model.logprobs(ids, { positions: Array.from(ids, (_, index) => index) });
+}
+
+/** Names and shapes of tensors. */
+async function shapesOf(path: string): Promise<string[]> {
+  const file = await openGgufFile(path);
+  const shapes = [...file.tensors.values()].map(({ name, shape }) => `${name} ${shape.join('x')}`);
+  await file.close();
+  return shapes.toSorted();
+}
+
+test.each(['llava', 'smolvlm', 'smolvlm-25', 'gemma3'])('%s', async (name) => {
+  const written = join(folder, `${name}-ids.gguf`);
+  const { files } = await convertFiles(fixture(name), written);
+  expect(files).toEqual([`${name}-ids.gguf`, `mmproj-${name}-ids.gguf`]);
+  const mmproj = join(folder, `mmproj-${name}-ids.gguf`);
+  const published = fixture(`${name.replace('-25', '')}-gguf`);
+  // the older converter of LLaVA, which the fixture imitates, swaps the matrices of the FFN
+  if (name === 'smolvlm' || name === 'gemma3') {
+    expect(await shapesOf(mmproj)).toEqual(await shapesOf(join(published, 'mmproj-model-f16.gguf')));
+  }
+  const path = join(folder, `${name}.gguf`);
+  await withVocabulary(written, join(published, 'model.gguf'), path);
+
+  const options = { backend, maxSessions: 1, context: 96, onUnsupported: 'error' } as const;
+  await using original = await loadModel(fixture(name), options);
+  await using converted = await loadModel(path, { ...options, mmproj });
+  const prompt = `${original.imageToken} a picture of the sea`;
+  const ids = await original.tokenize({ prompt, images: [picture] });
+  const convertedIds = await converted.tokenize({ prompt, images: [picture] });
+  // rows of images have negative ids, hashes also of the normalization, which GGUF files have in float32
+  const textOf = (of: Int32Array): number[] => Array.from(of, (id) => Math.max(id, -1));
+  expect(textOf(convertedIds)).toEqual(textOf(ids));
+  const [rows, expected] = [await answers(converted, convertedIds), await answers(original, ids)];
+  for (const [position, row] of rows.entries()) {
+    for (const [token, value] of row.entries()) expect(value).toBeCloseTo(expected[position]?.[token] as number, 4);
+  }
+});
