@@ -1,6 +1,6 @@
 /**
- * LLaVA-NeXT (LLaVA 1.6; arXiv:2310.03744 §5): the encoder and projector of LLaVA 1.5 on a grid of tiles and on the whole image. The rows of
- * the grid are joined line by line without those of its padding, and each line ends with a learned row.
+ * LLaVA-NeXT (LLaVA 1.6; arXiv:2310.03744 §5): the encoder and projector of LLaVA 1.5 on a grid of tiles and on the whole image.
+ * The rows of the grid are joined line by line without those of its padding, and each line ends with a learned row.
  */
 import type { DecoderArchitecture } from '../program/architecture.js';
 import { visionLanguageParts } from '../settings/text-part.js';

@@ -1,6 +1,6 @@
 /**
- * LLaVA-OneVision (arXiv:2408.03326 §3.2): SigLIP's patches of a grid of tiles and of the whole image, projected as in LLaVA 1.5. The rows of
- * the grid are joined as in LLaVA-NeXT, and averaged down when they are more than those of a few tiles.
+ * LLaVA-OneVision (arXiv:2408.03326 §3.2): SigLIP's patches of a grid of tiles and of the whole image, projected as in LLaVA 1.5.
+ * The rows of the grid are joined as in LLaVA-NeXT, and averaged down when they are more than those of a few tiles.
  */
 import type { DecoderArchitecture, ModelFile } from '../program/architecture.js';
 import { visionLanguageParts } from '../settings/text-part.js';

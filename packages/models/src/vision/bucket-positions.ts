@@ -8,8 +8,8 @@ const pair = 2 * lanes;
 
 /**
  * The position of each patch along one side of a square, as transformers computes it in float32: the number of boundaries
- * `arange(1/n, 1, 1/n)` that are at most `min(i * (1/n), 1 - 1e-6)`. Mathematically this is `i`; roundings on either side give some patches
- * the position of a neighbor, from n = 25 on. At 26 and 27, the sizes of Idefics3 8B and SmolVLM 2.2B, the result is `i`.
+ * `arange(1/n, 1, 1/n)` that are at most `min(i * (1/n), 1 - 1e-6)`. Mathematically this is `i`; roundings on either side give
+ * some patches the position of a neighbor, from n = 25 on. At 26 and 27, the sizes of Idefics3 8B and SmolVLM 2.2B, it is `i`.
  *
  * Source: transformers 5.18.0 modeling_idefics3.py `Idefics3VisionEmbeddings.forward`; torch 2.13.0 RangeFactoriesKernel.cpp `arange_kernel`.
  * @param side n, patches per side
