@@ -88,6 +88,18 @@ const decoders: Readonly<Record<DType, Decoder>> = {
   mxfp4: decodeMxfp4,
 };
 
+/** Encoders that search for scales: errors are weighted by `importance`. */
+const searchingEncoders: Readonly<Partial<Record<DType, Encoder>>> = {
+  q2_K: encodeQ2_K,
+  q3_K: encodeQ3_K,
+  q4_K: encodeQ4_K,
+  q5_K: encodeQ5_K,
+  q6_K: encodeQ6_K,
+  iq4_nl: encodeIq4Nl,
+  iq4_xs: encodeIq4Xs,
+  mxfp4: encodeMxfp4,
+};
+
 const encoders: Readonly<Partial<Record<DType, Encoder>>> = {
   f32: encodeF32,
   f16: encodeF16,
@@ -102,30 +114,12 @@ const encoders: Readonly<Partial<Record<DType, Encoder>>> = {
   q5_0: encodeQ5_0,
   q5_1: encodeQ5_1,
   q8_0: encodeQ8_0,
-  q2_K: encodeQ2_K,
-  q3_K: encodeQ3_K,
-  q4_K: encodeQ4_K,
-  q5_K: encodeQ5_K,
-  q6_K: encodeQ6_K,
-  iq4_nl: encodeIq4Nl,
-  iq4_xs: encodeIq4Xs,
-  mxfp4: encodeMxfp4,
+  ...searchingEncoders,
 };
-
-const weighted: ReadonlySet<DType> = new Set<DType>([
-  'q2_K',
-  'q3_K',
-  'q4_K',
-  'q5_K',
-  'q6_K',
-  'iq4_nl',
-  'iq4_xs',
-  'mxfp4',
-]);
 
 /** Whether the encoder of a data type weights errors by `importance`. */
 export function usesImportance(dtype: DType): boolean {
-  return weighted.has(dtype);
+  return Object.hasOwn(searchingEncoders, dtype);
 }
 
 /** The bare decoder of a data type, for hot loops: look it up once. It neither validates nor allocates (see `Decoder`). */

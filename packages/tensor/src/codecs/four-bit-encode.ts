@@ -23,13 +23,33 @@ function codeOf(value: number): number {
   return nearestLevel(iq4Values, value);
 }
 
+function iq4Level(value: number): number {
+  return iq4Values[codeOf(value)];
+}
+
+/** The squared error of 32 values, weighted by their importance. @param levelOf the level that a scaled value is rounded to */
+function errorOfBlock(
+  values: Float32Array,
+  importance: Importance,
+  first: number,
+  scale: number,
+  levelOf: (value: number) => number,
+): number {
+  const inverse = scale === 0 ? 0 : 1 / scale;
+  let error = 0;
+  for (let i = first; i < first + 32; i++) {
+    const difference = values[i] - scale * levelOf(values[i] * inverse);
+    error += difference * difference * (importance === undefined ? 1 : importance[i]);
+  }
+  return error;
+}
+
 /** Candidates reach as far from the lowest and the highest level as in llama.cpp from the lowest. */
 const distance = 0.7;
 
 function fitBlock(values: Float32Array, importance: Importance, first: number): number {
-  const levelOf = (value: number): number => iq4Values[codeOf(value)];
-  const fit = (end: number): number => fitScale(values, importance, first, 32, end, distance, levelOf);
-  const error = (scale: number): number => errorOfBlock(values, importance, first, scale);
+  const fit = (end: number): number => fitScale(values, importance, first, 32, end, distance, iq4Level);
+  const error = (scale: number): number => errorOfBlock(values, importance, first, scale, iq4Level);
   const [negative, positive] = [fit(iq4Values[0]), fit(iq4Values[iq4Values.length - 1])];
   return error(positive) < error(negative) ? positive : negative;
 }
@@ -39,16 +59,6 @@ function writeCodes(values: Float32Array, first: number, scale: number, out: Uin
   for (let i = 0; i < 16; i++) {
     out[at + i] = codeOf(values[first + i] * inverse) | (codeOf(values[first + 16 + i] * inverse) << 4);
   }
-}
-
-function errorOfBlock(values: Float32Array, importance: Importance, first: number, scale: number): number {
-  const inverse = scale === 0 ? 0 : 1 / scale;
-  let error = 0;
-  for (let i = first; i < first + 32; i++) {
-    const difference = values[i] - scale * iq4Values[codeOf(values[i] * inverse)];
-    error += difference * difference * (importance === undefined ? 1 : importance[i]);
-  }
-  return error;
 }
 
 export const encodeIq4Nl: Encoder = (values, valueOffset, out, byteOffset, numValues, importance) => {
@@ -75,7 +85,8 @@ export const encodeIq4Xs: Encoder = (values, valueOffset, out, byteOffset, numVa
     out.fill(0, at + 2, at + 8);
     for (let sub = 0; sub < 8; sub++) {
       const first = from + sub * 32;
-      const scale = nearestScale(d, realScales[sub], 32, (own) => errorOfBlock(values, importance, first, own));
+      const error = (own: number): number => errorOfBlock(values, importance, first, own, iq4Level);
+      const scale = nearestScale(d, realScales[sub], 32, error);
       out[at + 2 + (sub >> 2)] |= ((scale + 32) >> 4) << ((sub & 3) * 2);
       out[at + 4 + (sub >> 1)] |= ((scale + 32) & 15) << ((sub & 1) * 4);
       writeCodes(values, first, d * scale, out, at + 8 + sub * 16);
@@ -94,14 +105,13 @@ function e2m1CodeOf(value: number): number {
 /** The largest exponent whose largest number f32 can hold. */
 const maxExponent = 252;
 
-function mxfp4Error(values: Float32Array, importance: Importance, first: number, exponent: number): number {
-  const d = 2 ** (exponent - 128);
-  let error = 0;
-  for (let i = first; i < first + 32; i++) {
-    const difference = values[i] - d * doubledE2m1[e2m1CodeOf(values[i] / d)];
-    error += difference * difference * (importance === undefined ? 1 : importance[i]);
-  }
-  return error;
+function e2m1Level(value: number): number {
+  return doubledE2m1[e2m1CodeOf(value)];
+}
+
+/** The scale of doubled levels. */
+function scaleOf(exponent: number): number {
+  return 2 ** (exponent - 128);
 }
 
 /** The exponent that has room for the largest value, or the one below, which cuts it off but is finer for the others. */
@@ -111,7 +121,7 @@ function exponentOf(values: Float32Array, importance: Importance, first: number)
   if (largest === 0) return 0;
   const low = Math.min(maxExponent, Math.max(0, Math.floor(Math.log2(largest)) - 2 + 127));
   const high = Math.min(maxExponent, low + 1);
-  const error = (exponent: number): number => mxfp4Error(values, importance, first, exponent);
+  const error = (exponent: number): number => errorOfBlock(values, importance, first, scaleOf(exponent), e2m1Level);
   return error(high) < error(low) ? high : low;
 }
 
@@ -119,7 +129,7 @@ export const encodeMxfp4: Encoder = (values, valueOffset, out, byteOffset, numVa
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 32, at += 17) {
     const exponent = exponentOf(values, importance, from);
-    const d = 2 ** (exponent - 128);
+    const d = scaleOf(exponent);
     out[at] = exponent;
     for (let i = 0; i < 16; i++) {
       out[at + 1 + i] = e2m1CodeOf(values[from + i] / d) | (e2m1CodeOf(values[from + 16 + i] / d) << 4);

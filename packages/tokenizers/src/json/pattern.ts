@@ -56,27 +56,39 @@ export function readPattern(value: unknown, field: string): Pattern {
   }
 }
 
-/** The text with every match replaced, like `String.replaceAll`. */
-export function* replaceMatches(text: string, pattern: Pattern, content: string, work: SliceCounter): Sliced<string> {
-  const out = new TextBuilder();
-  let [done, added] = [0, 0];
+/** Calls `use` with every match in order, as `String.matchAll` finds them. */
+export function* eachMatch(
+  text: string,
+  pattern: Pattern,
+  work: SliceCounter,
+  use: (start: number, end: number) => void,
+): Sliced<void> {
   const search = pattern.search(text);
   yield* search.prepare(work);
   for (let next = 0; ;) {
     const match = search.next(next);
-    if (match === undefined) break;
+    if (match === undefined) return;
     if (work.spend(typeof match === 'number' ? longLength : 1)) yield;
     if (typeof match === 'number') {
       next = match;
       continue;
     }
     const { start, end } = match;
+    use(start, end);
+    next = end > start ? end : end + ((text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1);
+  }
+}
+
+/** The text with every match replaced, like `String.replaceAll`. */
+export function* replaceMatches(text: string, pattern: Pattern, content: string, work: SliceCounter): Sliced<string> {
+  const out = new TextBuilder();
+  let [done, added] = [0, 0];
+  yield* eachMatch(text, pattern, work, (start, end) => {
     out.add(text.slice(done, start));
     out.add(content);
     checkGrowth((added += content.length), text.length);
     done = end;
-    next = end > start ? end : end + ((text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1);
-  }
+  });
   out.add(text.slice(done));
   return out.take();
 }

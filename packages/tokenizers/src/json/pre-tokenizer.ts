@@ -6,7 +6,7 @@ import { checkGrowth } from '../text/growth.js';
 import { compilePattern, longLength } from '../text/split.js';
 import { TextBuilder } from '../text/text-builder.js';
 import { replaceSpaces } from '../text/words.js';
-import { readPattern, replaceMatches } from './pattern.js';
+import { eachMatch, readPattern, replaceMatches } from './pattern.js';
 import { asArray, asNumber, asObject, asString, jsonError } from './value.js';
 import { optionalBoolean, optionalString, unsupported } from './value.js';
 import type { JsonObject } from './value.js';
@@ -247,23 +247,12 @@ function hostStep(pattern: RegExp, behavior: Behavior, invert: boolean): PieceSt
 function splitStep(pattern: Pattern, behavior: Behavior, invert: boolean): PieceStep {
   return function* (piece, _, emit, work) {
     const parts = new PartJoiner(piece, behavior, emit);
-    const search = pattern.search(piece);
-    yield* search.prepare(work);
     let done = 0;
-    for (let next = 0; ;) {
-      const match = search.next(next);
-      if (match === undefined) break;
-      if (work.spend(typeof match === 'number' ? longLength : 1)) yield;
-      if (typeof match === 'number') {
-        next = match;
-        continue;
-      }
-      const { start, end } = match;
+    yield* eachMatch(piece, pattern, work, (start, end) => {
       parts.add(done, start, invert);
       parts.add(start, end, !invert);
       done = end;
-      next = end > start ? end : end + (piece.codePointAt(start)! > 0xffff ? 2 : 1);
-    }
+    });
     parts.add(done, piece.length, invert);
     parts.end();
   };
