@@ -235,12 +235,15 @@ export class IoError extends WinnowError {
   override readonly name: string = 'IoError';
   readonly source: string;
   readonly byteOffset: number | undefined;
+  /** What went wrong: the message without the source and the offset. */
+  readonly detail: string;
 
   constructor(fields: { source: string; byteOffset?: number; message: string }, options?: { cause?: unknown }) {
     const at = fields.byteOffset === undefined ? '' : ` at byte ${fields.byteOffset}`;
     super('io', `${fields.source}${at}: ${fields.message}`, options);
     this.source = fields.source;
     this.byteOffset = fields.byteOffset;
+    this.detail = fields.message;
   }
 
   static override isInstance(value: unknown): value is IoError {

@@ -50,10 +50,9 @@ export function existingBlob(source: string): BlobError {
 /** An error of a file or of the system, as one of a blob store. */
 export function withReason(source: string, error: Error, reason: BlobErrorReason): BlobError {
   if (!IoError.isInstance(error)) return new BlobError({ source, reason, message: error.message }, { cause: error });
-  const { byteOffset } = error;
+  const { byteOffset, detail } = error;
   const at = byteOffset === undefined ? {} : { byteOffset };
-  const { length } = new IoError({ source: error.source, ...at, message: '' }).message;
-  return new BlobError({ source, ...at, reason, message: error.message.slice(length) }, { cause: error });
+  return new BlobError({ source, ...at, reason, message: detail }, { cause: error });
 }
 
 export function changedBlob(source: string, expected: string, actual: string): BlobError {
