@@ -5,6 +5,7 @@
 import type { ByteSink } from '@winnow/bytes';
 import { writeGguf, type GgufTensorInput } from '@winnow/gguf';
 import {
+  shapeInStep,
   type Backend,
   type Executable,
   type OpRecord,
@@ -95,7 +96,7 @@ export class ImportanceCollector {
         onBoundary: async (boundary) => {
           const product = products.get(boundary);
           if (product === undefined) await given.onBoundary?.(boundary);
-          else await this.#read(executable, product, sizesIn(program, scalars));
+          else await this.#read(executable, product, ({ shape }) => shapeInStep(program, shape, scalars));
         },
       });
     const { fallbacks } = executable;
@@ -197,10 +198,4 @@ function withBoundaries(program: Program, products: ReadonlyMap<string, Product>
     }));
   });
   return { ...program, outputs, segments };
-}
-
-/** The sizes of tensors in a step with these scalars. */
-function sizesIn({ scalars: layout }: Program, scalars: Int32Array): (tensor: TensorRef) => number[] {
-  const wordOf = (symbol: string): number => scalars[layout.slots.get(symbol)?.wordOffset ?? -1] ?? 0;
-  return ({ shape }) => shape.map((dim) => (typeof dim === 'number' ? dim : wordOf(dim)));
 }

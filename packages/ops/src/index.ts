@@ -88,6 +88,7 @@ export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } f
 export {
   checkScalars,
   createScalarBlock,
+  shapeInStep,
   type ScalarBlock,
   type ScalarLayout,
   type ScalarSlot,

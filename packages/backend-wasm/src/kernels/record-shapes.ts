@@ -1,13 +1,6 @@
 /** The sizes of a record's tensors in a step. */
-import type { OpRecord, Program, RecordShapes, TensorRef } from '@winnow/ops';
+import { shapeInStep, type OpRecord, type Program, type RecordShapes, type TensorRef } from '@winnow/ops';
 import { tensorBytes, type DType } from '@winnow/tensor';
-
-/** Size of every axis, symbols read from the scalar words. */
-export function shapeOf(program: Program, { shape }: TensorRef, scalars: Int32Array): number[] {
-  return shape.map((dim) =>
-    typeof dim === 'number' ? dim : scalars[(program.scalars.slots.get(dim) as { wordOffset: number }).wordOffset],
-  );
-}
 
 /** Size of every axis with every symbol at its capacity. */
 export function capacityOf({ symbols }: Program, { shape }: TensorRef): number[] {
@@ -21,7 +14,7 @@ export function product(shape: readonly number[]): number {
 /** If an input and an output have the same name, it is the input. */
 export function shapesOf(program: Program, record: OpRecord, scalars: Int32Array): RecordShapes {
   const tensors = Object.entries({ ...record.outputs, ...record.inputs });
-  return Object.fromEntries(tensors.map(([name, tensor]) => [name, shapeOf(program, tensor, scalars)]));
+  return Object.fromEntries(tensors.map(([name, tensor]) => [name, shapeInStep(program, tensor.shape, scalars)]));
 }
 
 export function dtypesOf({ inputs, outputs }: OpRecord): Record<string, DType> {
@@ -32,7 +25,7 @@ export function dtypesOf({ inputs, outputs }: OpRecord): Record<string, DType> {
 export function bytesOfRecord(program: Program, { inputs, outputs }: OpRecord, scalars: Int32Array): number {
   let sum = 0;
   for (const tensor of [...Object.values(inputs), ...Object.values(outputs)]) {
-    sum += tensorBytes(tensor.dtype, shapeOf(program, tensor, scalars));
+    sum += tensorBytes(tensor.dtype, shapeInStep(program, tensor.shape, scalars));
   }
   return sum;
 }

@@ -3,6 +3,7 @@ import {
   arenaBufferIndex,
   checkScalars,
   opSpec,
+  shapeInStep,
   type Executable,
   type Program,
   type RecordProfile,
@@ -10,7 +11,7 @@ import {
   type TensorRef,
 } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError, tensorBytes } from '@winnow/tensor';
-import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from '../kernels/record-shapes.js';
+import { bytesOfRecord, dtypesOf, shapesOf } from '../kernels/record-shapes.js';
 import { makeCurrent, type BufferPlace, type WasmBuffer } from '../memory/buffer-places.js';
 import type { MemoryPool } from '../memory/memory-pool.js';
 import type { MemoryShard } from '../memory/memory-shard.js';
@@ -308,7 +309,9 @@ function copierOf(
   }));
   return () => {
     for (const { source, target, begin, end, tensor, isFixed } of moves) {
-      const last = isFixed ? end : tensor.byteOffset + tensorBytes(tensor.dtype, shapeOf(program, tensor, scalars));
+      const last = isFixed
+        ? end
+        : tensor.byteOffset + tensorBytes(tensor.dtype, shapeInStep(program, tensor.shape, scalars));
       if (last >= end) target.set(source);
       else if (last > begin) target.set(source.subarray(0, last - begin));
     }

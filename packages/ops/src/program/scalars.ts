@@ -3,6 +3,8 @@
  * values of symbols). It is one array of 32-bit integers, so that a step copies a single small buffer.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
+import type { Dim } from '../spec/dims.js';
+import type { Program } from './program.js';
 
 /** A run of words in the block. */
 export interface ScalarSlot {
@@ -57,6 +59,11 @@ export function createScalarBlock(layout: ScalarLayout, capacities: ReadonlyMap<
       return view;
     },
   };
+}
+
+/** The size of every axis in a step with these scalars, of a shape whose symbols the program has. */
+export function shapeInStep({ scalars: { slots } }: Program, shape: readonly Dim[], words: Int32Array): number[] {
+  return shape.map((dim) => (typeof dim === 'number' ? dim : words[(slots.get(dim) as ScalarSlot).wordOffset]));
 }
 
 /**
