@@ -36,7 +36,7 @@ export {
   type CertificatesAtLength,
   type Distribution,
 } from './attention/certificates.js';
-export { coverageErrors, measureCoverage, type CoverageReport, type KeptPromise } from './attention/coverage.js';
+export { coverageErrors, measureCoverage, type CoverageReport, type ErrorBoundCheck } from './attention/coverage.js';
 export { syntheticCaptures } from './attention/synthetic.js';
 export { createVisitMaps, type VisitMap, type VisitMapOptions } from './attention/visit-map.js';
 export { bytesRead, type TrafficOptions } from './attention/traffic.js';

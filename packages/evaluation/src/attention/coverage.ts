@@ -17,17 +17,18 @@ export interface CoverageReport {
   /** Relative error of the output. */
   readonly meanError: number;
   /** Only of `verified-topk`. */
-  readonly promise?: KeptPromise;
+  readonly bound?: ErrorBoundCheck;
   /** Visited pairs divided by dense pairs. */
   readonly density: number;
 }
 
-export interface KeptPromise {
+/** Whether the errors keep to the bound of a policy: at most epsilon with a probability of `1 - delta`. */
+export interface ErrorBoundCheck {
   /** Rows whose error is above epsilon. */
   readonly numOutside: number;
   /** Rows that read every key, and are exact. */
   readonly numExact: number;
-  /** The quantile of the error that the policy promises to be at most epsilon. */
+  /** The `1 - delta` quantile of the errors, which the policy keeps at most epsilon. */
   readonly quantile: number;
 }
 
@@ -53,7 +54,7 @@ export async function measureCoverage(
     .flat()
     .sort((a, b) => a - b);
   const numWithin = (limit: number): number => errors.filter((error) => error <= limit).length;
-  const promiseOf = ({ epsilon, delta }: VerifiedTopKPolicy): KeptPromise => ({
+  const checkOf = ({ epsilon, delta }: VerifiedTopKPolicy): ErrorBoundCheck => ({
     numOutside: errors.length - numWithin(epsilon),
     numExact: errorEstimate.reduce((sum, estimate) => sum + Number(estimate === 0), 0),
     quantile: percentile(errors, 1 - delta),
@@ -65,6 +66,6 @@ export async function measureCoverage(
     numWithin: coverageErrors.map((limit) => numWithin(limit)),
     meanError: meanOf(errors),
     density: pairs / dense.pairs,
-    ...(policy.kind === 'verified-topk' ? { promise: promiseOf(policy) } : {}),
+    ...(policy.kind === 'verified-topk' ? { bound: checkOf(policy) } : {}),
   };
 }

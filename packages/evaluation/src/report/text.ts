@@ -1,6 +1,6 @@
 /** Formats the report as text tables. */
 import type { CertificateReport, CertificatesAtLength } from '../attention/certificates.js';
-import { coverageErrors, type CoverageReport, type KeptPromise } from '../attention/coverage.js';
+import { coverageErrors, type CoverageReport, type ErrorBoundCheck } from '../attention/coverage.js';
 import type { Phase } from '../configuration.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
 import type { ConfigurationReport, EvaluationReport } from '../suite/evaluate.js';
@@ -184,12 +184,12 @@ function coverageSection({ configurations }: EvaluationReport): string {
 }
 
 function coverageRow(policy: string, report: CoverageReport): Row {
-  const { name, numRows, numWithin, meanError, promise, density } = report;
+  const { name, numRows, numWithin, meanError, bound, density } = report;
   const share = (count: number): string => `${((100 * count) / numRows).toFixed(2)}%`;
   const kept =
-    promise === undefined
+    bound === undefined
       ? ['-', '-', '-']
-      : [share(numRows - promise.numOutside), share(promise.numExact), small(promise.quantile)];
+      : [share(numRows - bound.numOutside), share(bound.numExact), small(bound.quantile)];
   return [policy, name, String(numRows), ...kept, ...numWithin.map(share), small(meanError), percent(density)];
 }
 
@@ -198,21 +198,21 @@ function wholeCoverage(coverage: readonly CoverageReport[]): CoverageReport {
   const sum = (value: (at: CoverageReport) => number): number => coverage.reduce((total, at) => total + value(at), 0);
   const numRows = sum((at) => at.numRows);
   const mean = (value: (at: CoverageReport) => number): number => sum((at) => value(at) * at.numRows) / numRows;
-  const promises = coverage.flatMap(({ promise }) => promise ?? []);
+  const checks = coverage.flatMap(({ bound }) => bound ?? []);
   return {
     ...{ name: 'all', layer: undefined, numRows },
     numWithin: coverageErrors.map((_, index) => sum((at) => at.numWithin[index] as number)),
     meanError: mean((at) => at.meanError),
     density: mean((at) => at.density),
-    ...(promises.length === 0 ? {} : { promise: promiseOf(promises) }),
+    ...(checks.length === 0 ? {} : { bound: sumOfChecks(checks) }),
   };
 }
 
-function promiseOf(promises: readonly KeptPromise[]): KeptPromise {
+function sumOfChecks(checks: readonly ErrorBoundCheck[]): ErrorBoundCheck {
   return {
-    numOutside: promises.reduce((total, { numOutside }) => total + numOutside, 0),
-    numExact: promises.reduce((total, { numExact }) => total + numExact, 0),
-    quantile: Math.max(...promises.map(({ quantile }) => quantile)),
+    numOutside: checks.reduce((total, { numOutside }) => total + numOutside, 0),
+    numExact: checks.reduce((total, { numExact }) => total + numExact, 0),
+    quantile: Math.max(...checks.map(({ quantile }) => quantile)),
   };
 }
 
