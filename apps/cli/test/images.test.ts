@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { completeLine } from '../src/chat/completion.js';
 import { Conversation, type ConversationModel, type ReplyHost } from '../src/chat/conversation.js';
 import { checkedMessages, savedMessage, withLatestImages } from '../src/chat/messages.js';
-import { pathAndText } from '../src/images/typed-path.js';
+import { pathAndText } from '../src/chat/typed-path.js';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli, type CliRun } from './run-cli.js';
 

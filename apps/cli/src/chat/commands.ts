@@ -4,7 +4,7 @@ import type { ChatMessage } from '@winnow/engine';
 import { FormatError } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
 import { countOfImages, readImage } from '../images/read-image.js';
-import { pathAndText } from '../images/typed-path.js';
+import { pathAndText } from './typed-path.js';
 import { formatBytes, formatTable } from '../terminal/format.js';
 import { summaryLine } from '../terminal/summary.js';
 import type { FileCommands } from './completion.js';

@@ -2,7 +2,7 @@
 import { readdirSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { printable } from '../errors/printable.js';
-import { escapedSpaces, unfinishedPath } from '../images/typed-path.js';
+import { escapedSpaces, unfinishedPath } from './typed-path.js';
 
 /** Names of commands whose argument may be a path. */
 export interface FileCommands {

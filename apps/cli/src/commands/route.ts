@@ -2,7 +2,7 @@
 import { definedFields } from '@winnow/tensor';
 import type { Command } from 'commander';
 import type { RouterOptions, UpstreamEvent } from '@winnow/server/router';
-import { addressOptions, limitOptions, limitsOf, millisecondsOf, type HttpFlags } from '../flags/http.js';
+import { addressOptions, limitOptions, httpLimitsOf, millisecondsOf, type HttpFlags } from '../flags/http.js';
 import {
   addGroup,
   choiceOption,
@@ -118,7 +118,7 @@ function routerOptionsOf(flags: RouteFlags, environmentKey: string | undefined):
       sharePrefixes: flags.sharePrefixes,
       loadFactor: flags.loadFactor,
       checkIntervalMs: millisecondsOf(flags.checkEvery),
-      ...limitsOf(flags),
+      ...httpLimitsOf(flags),
     }),
   };
 }

@@ -32,7 +32,7 @@ import {
 } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, addSpeculativeOption, type LoadFlags } from '../flags/load.js';
-import { addressOptions, limitOptions, limitsOf, millisecondsOf, type HttpFlags } from '../flags/http.js';
+import { addressOptions, limitOptions, httpLimitsOf, millisecondsOf, type HttpFlags } from '../flags/http.js';
 import { addSharedCacheOptions } from '../flags/shared-cache.js';
 import { poolingOption } from '../flags/embedding.js';
 import { refuse } from '../flags/parse-values.js';
@@ -349,7 +349,7 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
     maxQueued: flags.maxQueued,
     queueTimeoutMs: millisecondsOf(flags.queueTimeout),
     compileTimeoutMs: millisecondsOf(flags.compileTimeout),
-    ...limitsOf(flags),
+    ...httpLimitsOf(flags),
     maxStoredBytes: flags.maxStored,
     requestsPerMinute: flags.requestsPerMinute,
     tokensPerMinute: flags.tokensPerMinute,

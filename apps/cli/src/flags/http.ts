@@ -65,7 +65,7 @@ interface HttpLimits {
   readonly maxConnections: number | undefined;
 }
 
-export function limitsOf(flags: HttpFlags): HttpLimits {
+export function httpLimitsOf(flags: HttpFlags): HttpLimits {
   return {
     requestTimeoutMs: millisecondsOf(flags.requestTimeout),
     stallTimeoutMs: millisecondsOf(flags.stallTimeout),
