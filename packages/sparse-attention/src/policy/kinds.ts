@@ -23,7 +23,10 @@ export interface SubquadraticPolicy {
   readonly landmarks: 'compat' | 'outside-window' | 'off';
   /** `log-count` adds log(tokens of the block) to the logit of a landmark. */
   readonly landmarkBias: 'none' | 'log-count';
-  /** Every so many queries of a prompt also attend densely, which corrects the others; 0: none do. Prefill only. */
+  /**
+   * Every `delta`-th query of a prompt also attends densely, which corrects the queries between; 0: none does. Prefill
+   * only.
+   */
   readonly delta: number;
 }
 
@@ -57,7 +60,10 @@ export interface H2oPrefillPolicy {
   readonly heavy: number;
   /** Number of first tokens of the context that memory always keeps. */
   readonly sinks: number;
-  /** Every so many queries of a prompt also attend densely, which corrects the others; 0: none do. Prefill only. */
+  /**
+   * Every `delta`-th query of a prompt also attends densely, which corrects the queries between; 0: none does. Prefill
+   * only.
+   */
   readonly delta: number;
 }
 
@@ -66,7 +72,10 @@ export interface StreamingPolicy {
   readonly kind: 'streaming';
   readonly window: number;
   readonly sinks: number;
-  /** Every so many queries of a prompt also attend densely, which corrects the others; 0: none do. Prefill only. */
+  /**
+   * Every `delta`-th query of a prompt also attends densely, which corrects the queries between; 0: none does. Prefill
+   * only.
+   */
   readonly delta: number;
 }
 
