@@ -4,7 +4,7 @@
  */
 import { fma, sum4 } from '../../../packages/backend-wasm/assembly/simd/vector';
 
-export { integerDots, multiplyAdds, readMemory } from '../../../packages/backend-wasm/assembly/runtime/roofline-loops';
+export { integerDots, multiplyAdds, readMemory } from '../../../packages/backend-wasm/assembly/roofline/loops';
 
 /** Writes every byte of `[begin, begin + sizeBytes)`, so that all pages are committed. */
 export function fill(begin: usize, sizeBytes: usize): void {

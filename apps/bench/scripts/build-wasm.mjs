@@ -12,7 +12,7 @@ const script = fileURLToPath(import.meta.url);
 const folder = dirname(dirname(script));
 const source = 'assembly/roofline.ts';
 const backend = '../../packages/backend-wasm/assembly';
-const imported = ['runtime/roofline-loops', 'runtime/layout.generated', 'gemm/int8-dot'];
+const imported = ['roofline/loops', 'runtime/layout.generated', 'quant/int8-dot'];
 const vectors = ['simd/constants.generated', 'simd/interleave', 'simd/vector'];
 const sources = [source, ...[...imported, ...vectors].map((name) => `${backend}/${name}.ts`)];
 const target = join(folder, 'src', 'roofline', 'kernels.generated.ts');

@@ -1,7 +1,7 @@
 /** The interpreter: every thread walks the same plan and takes its share of the work items of every record. */
 import * as layout from './runtime/layout.generated';
 import { prefetchMatmul } from './gemm/int8-matmul';
-import { execute, localBytesOf, numOperands, sharedBytesOf, workOf } from './runtime/dispatch.generated';
+import { execute, localBytesOf, numOperands, sharedBytesOf, workOf } from './dispatch.generated';
 import { aux, enterJob, enterRecord, hasFlag, opcodeAt, writeTask } from './runtime/record';
 import * as workers from './runtime/threads';
 

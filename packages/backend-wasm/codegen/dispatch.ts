@@ -43,10 +43,7 @@ function importLines(): string[] {
   ];
   const files = new Map<string, Set<string>>();
   for (const [file, name] of calls) files.set(file, (files.get(file) ?? new Set()).add(name));
-  return [...files].map(([file, names]) => {
-    const path = file.startsWith('runtime/') ? file.replace('runtime', '.') : `../${file}`;
-    return `import { ${[...names].join(', ')} } from '${path}';`;
-  });
+  return [...files].map(([file, names]) => `import { ${[...names].join(', ')} } from './${file}';`);
 }
 
 const opCase = ({ name, opcode }: Op): string => `case ${opcode}: // ${name}`;
@@ -75,8 +72,8 @@ function scratchFunction(doc: string, name: string, bytesOf: (op: Op) => string 
 
 const source = [
   `/** Kernels by opcode. ${origin} */`,
-  `import { ${jobs.map(({ name }) => `JOB_OPCODE_${constantName(name)}`).join(', ')} } from './layout.generated';`,
-  `import { attributeI, countElements, dim } from './record';`,
+  `import { ${jobs.map(({ name }) => `JOB_OPCODE_${constantName(name)}`).join(', ')} } from './runtime/layout.generated';`,
+  `import { attributeI, countElements, dim } from './runtime/record';`,
   ...importLines(),
   '',
   '/** Padding for scratch that is aligned to 16 or 64 bytes. */',
@@ -135,6 +132,6 @@ const hostSource = [
 
 /** Text by path below the package. */
 export const dispatchFiles: ReadonlyMap<string, string> = new Map([
-  ['assembly/runtime/dispatch.generated.ts', source],
+  ['assembly/dispatch.generated.ts', source],
   ['src/kernels/kernel-ops.generated.ts', hostSource],
 ]);

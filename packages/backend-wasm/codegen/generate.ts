@@ -11,7 +11,7 @@ import { dispatchFiles } from './dispatch.ts';
 import { dtypeFiles } from './dtypes.ts';
 import { layoutFiles } from './layout-files.ts';
 import { microkernelFiles } from './microkernels.ts';
-import { nativeFiles, nativeFolder } from './native-files.ts';
+import { nativeFiles, nativeFolders } from './native-files.ts';
 import { operandFiles } from './operands.ts';
 
 const { supportTable } = await import('@winnow/conformance');
@@ -53,8 +53,8 @@ function leftovers(): string[] {
   const paths = ['assembly', 'src'].flatMap((folder) =>
     readdirSync(join(packageFolder, folder), { recursive: true, encoding: 'utf8' }).map((path) => `${folder}/${path}`),
   );
-  const headers = readdirSync(pathOf(nativeFolder), { recursive: true, encoding: 'utf8' }).map(
-    (path) => `${nativeFolder}/${path}`,
+  const headers = nativeFolders.flatMap((folder) =>
+    readdirSync(pathOf(folder), { recursive: true, encoding: 'utf8' }).map((path) => `${folder}/${path}`),
   );
   return [
     ...paths.filter((path) => path.endsWith('.generated.ts') && path !== compiled && !files.has(path)),

@@ -254,10 +254,10 @@ export const jobs: readonly {
   { name: 'restore', opcode: 1001, file: 'gemm/repack', call: 'restoreWeights()' },
   { name: 'repackNeurons', opcode: 1002, file: 'ffn/repack-neurons', call: 'repackNeurons()' },
   { name: 'restoreNeurons', opcode: 1003, file: 'ffn/repack-neurons', call: 'restoreNeurons()' },
-  { name: 'probeTouch', opcode: 1010, file: 'runtime/probe', call: 'probe(opcode)' },
-  { name: 'probeRead', opcode: 1011, file: 'runtime/probe', call: 'probe(opcode)' },
-  { name: 'probeF32', opcode: 1012, file: 'runtime/probe', call: 'probe(opcode)' },
-  { name: 'probeInt8', opcode: 1013, file: 'runtime/probe', call: 'probe(opcode)' },
+  { name: 'probeTouch', opcode: 1010, file: 'roofline/probe', call: 'probe(opcode)' },
+  { name: 'probeRead', opcode: 1011, file: 'roofline/probe', call: 'probe(opcode)' },
+  { name: 'probeF32', opcode: 1012, file: 'roofline/probe', call: 'probe(opcode)' },
+  { name: 'probeInt8', opcode: 1013, file: 'roofline/probe', call: 'probe(opcode)' },
 ];
 
 /** The only operand of such jobs, for each file of theirs: a matrix. */

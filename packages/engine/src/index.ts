@@ -68,7 +68,7 @@ export {
 export type { LogitBias } from './generation/penalties.js';
 export type { SpanLimit } from './chat/span-limit.js';
 export type { Speculative } from './plan/speculative.js';
-export type { DraftModel, DraftModelOptions, DraftSession } from './generation/speculation/draft-model.js';
+export type { DraftModel, DraftModelOptions, DraftSession } from './generation/draft-model.js';
 export type { SpeculationMetrics } from './metrics/speculation.js';
 export type { SamplingOptions } from './generation/sampling-options.js';
 export type { ModelInfo, TensorInfo } from './load/inspect-model.js';

@@ -1,6 +1,6 @@
 /** Reads the chat templates of a repository. */
 import { FormatError, isRecord } from '@winnow/tensor';
-import type { HubFiles } from './hub/files.js';
+import type { HubFiles } from './files.js';
 import { readJsonFile, readTextFile, type JsonObject } from './json-object.js';
 import { MAX_CONFIG_BYTES, MAX_TEMPLATE_BYTES } from './limits.js';
 

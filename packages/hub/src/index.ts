@@ -1,6 +1,6 @@
 export { DEFAULT_TEMPLATE } from './chat-template.js';
 export { isSafeFileName } from './file-name.js';
-export { blobFolder, memoryFolder, type HubFiles } from './hub/files.js';
+export { blobFolder, memoryFolder, type HubFiles } from './files.js';
 export { openHubFolder, type HubModel } from './hub/model.js';
 export { oneFileFolder } from './hub/one-file.js';
 export { JsonObject, pageInsteadOf, parseJsonObject } from './json-object.js';

@@ -1,7 +1,7 @@
 /** JSON files with typed access: a wrong or missing field is a `FormatError` that names file and field. */
 import { HtmlPageError, readBytes, type ByteSource } from '@winnow/bytes';
 import { describeValue, FormatError, isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
-import type { HubFiles } from './hub/files.js';
+import type { HubFiles } from './files.js';
 import { findJsonError, relaxInfinity } from './json-error.js';
 
 /**

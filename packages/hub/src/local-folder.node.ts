@@ -4,7 +4,7 @@ import { basename, join, resolve } from 'node:path';
 import { fileSource } from '@winnow/bytes/node';
 import { CapacityError, IoError } from '@winnow/tensor';
 import { checkFileName, isSafeFileName } from './file-name.js';
-import type { HubFiles } from './hub/files.js';
+import type { HubFiles } from './files.js';
 import { MAX_FILES } from './limits.js';
 import { sizeIfFile } from './part-file.node.js';
 

@@ -1,7 +1,7 @@
 /** The extra files of sentence-transformers repositories, which describe pooling. */
 import { FormatError, isRecord } from '@winnow/tensor';
 import { isSafeFileName } from './file-name.js';
-import type { HubFiles } from './hub/files.js';
+import type { HubFiles } from './files.js';
 import { parseJson, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
 import { MAX_CONFIG_BYTES } from './limits.js';
 

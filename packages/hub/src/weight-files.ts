@@ -1,5 +1,5 @@
 /** Finds the files of a folder that contain the weights. */
-import type { HubFiles } from './hub/files.js';
+import type { HubFiles } from './files.js';
 import { readTextFile } from './json-object.js';
 import { MAX_INDEX_BYTES } from './limits.js';
 

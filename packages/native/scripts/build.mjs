@@ -41,7 +41,7 @@ const common = [
   '-ffp-contract=off',
 ];
 /** Sources of which each level has a copy. */
-const levelFolders = ['attention', 'ffn', 'gemm', 'ops', 'runtime'];
+const levelSources = ['attention', 'ffn', 'gemm', 'ops', 'level.cpp'];
 const linking = [
   ...(isWindows
     ? ['-shared']
@@ -134,7 +134,7 @@ class Build {
   }
 
   /** @param places folders and files of source */
-  levelObjects({ name, flags }, places = levelFolders) {
+  levelObjects({ name, flags }, places = levelSources) {
     const files = places.flatMap((each) =>
       each.endsWith('.cpp') ? [join(source, each)] : filesBelow(join(source, each), '.cpp'),
     );

@@ -18,6 +18,7 @@ import { checkBoundaries } from './sources/boundaries.ts';
 import { budgetLine, lineBudgets } from './sources/budgets.ts';
 import { checkCatalog } from './sources/catalog.ts';
 import { checkCppFormat, writeCppFormat } from './sources/cpp-format.ts';
+import { checkFolderCycles } from './sources/folder-cycles.ts';
 import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from './sources/kernels.ts';
 import { checkStructure } from './sources/structure.ts';
 import { checkText } from './sources/text-scan.ts';
@@ -40,6 +41,7 @@ function checkWorkspace(locations: readonly string[]): void {
   const here = (text: string): boolean =>
     locations.length === 0 || locations.some((location) => text.startsWith(location));
   report('layers', checkBoundaries(workspace).filter(here));
+  report('folder cycles', checkFolderCycles(workspace.packages).filter(here));
   const structure = checkStructure(workspace);
   report('house structure', structure.problems.filter(here), structure.warnings.filter(here));
   report('catalog', checkCatalog(workspace).filter(here));

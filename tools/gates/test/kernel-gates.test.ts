@@ -26,7 +26,7 @@ describe('generated files', () => {
 
   it('catches edited, missing and obsolete files', () => {
     const edited = ['assembly/operands/matmul.generated.ts', 'src/kernels/layout.generated.ts'];
-    const [missing, left] = ['assembly/runtime/dispatch.generated.ts', 'assembly/operands/gone.generated.ts'];
+    const [missing, left] = ['assembly/dispatch.generated.ts', 'assembly/operands/gone.generated.ts'];
     const found = stale((copy) => {
       for (const path of edited) appendFileSync(join(copy, path), '// edited\n');
       rmSync(join(copy, missing));

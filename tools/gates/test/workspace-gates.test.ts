@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { checkBoundaries } from '../src/sources/boundaries.ts';
 import { checkCatalog } from '../src/sources/catalog.ts';
+import { checkFolderCycles } from '../src/sources/folder-cycles.ts';
 import { checkFolders } from '../src/sources/folders.ts';
 import { checkStructure } from '../src/sources/structure.ts';
 import { checkText } from '../src/sources/text-scan.ts';
@@ -158,6 +159,48 @@ describe('layers of folders: files directly in src, and packages without an orde
     const problem = 'packages/low/src: 3 folders without an order in "folders" of layers.json';
     expect(checkFolders(three, {})).toEqual([problem]);
     expect(checkFolders(readWorkspace(planted(sources('low/src', 'left/a', 'right/a'))).packages, {})).toEqual([]);
+  });
+});
+
+describe('cycles of folders', () => {
+  const check = (files: Files): string[] => checkFolderCycles(readWorkspace(planted(files)).packages);
+
+  it('accepts folders that import in one direction, files of parent folders, and tests', () => {
+    const files = {
+      'packages/low/src/top/deep/a.ts': "import '../../bottom/a.js';\nimport '../../base.js';\n",
+      'packages/low/src/api.ts': "import './top/deep/a.js';\nimport './base.js';\n",
+      'packages/low/src/bottom/a.test.ts': "import '../top/deep/a.js';\n",
+    };
+    expect(check({ ...sources('low/src', 'base', 'bottom/a'), ...files })).toEqual([]);
+  });
+
+  it.each([
+    ['of a page', 'page', 'ts', "import type { X } from '../b/x.js';\nexport type Y = X;\n", "import '../a/x.js';\n"],
+    ['below src', 'src/deep', 'ts', "export { x } from '../b/x.js';\n", "await import('../a/x.js');\n"],
+    [
+      'of AssemblyScript',
+      'assembly',
+      'ts',
+      "import { x } from '../b/x';\n",
+      "import {\n  y,\n} from '../a/x';\n@inline function f(): void {}\n",
+    ],
+    ['of C++', 'source', 'h', '#include "../b/x.h"\n', '#include "../a/x.h"\n'],
+  ])('catches folders %s that import from each other', (_, folder, extension, a, b) => {
+    const at = `packages/low/${folder}`;
+    const problems = check({ [`${at}/a/x.${extension}`]: a, [`${at}/b/x.${extension}`]: b });
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toContain(
+      `${at}: b/, a/ import from each other: ${folder}/a/x.${extension} imports ${folder}/b/x`,
+    );
+  });
+
+  it('catches a folder that imports from itself through others and through a file beside it', () => {
+    const files = {
+      'packages/low/src/a/x.ts': "import '../b/x.js';\n",
+      'packages/low/src/b/x.ts': "import '../base.js';\n",
+      'packages/low/src/base.ts': "import './a/x.js';\n",
+    };
+    expect(check(files).join()).toContain('packages/low/src: b/, base, a/ import from each other');
   });
 });
 

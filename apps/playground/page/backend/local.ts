@@ -8,7 +8,7 @@ import {
   type ModelChoice,
   type ModelLoader,
 } from './contract.js';
-import type { FromWorker, ToWorker, WorkerCall } from '../worker/protocol.js';
+import type { FromWorker, ToWorker, WorkerCall } from './worker-protocol.js';
 
 interface Pending {
   readonly onEvent?: (event: ChatEvent) => void;

@@ -29,7 +29,7 @@ import {
 } from '../backend/contract.js';
 import { bytesOfDataUrl } from '../backend/data-url.js';
 import { cachedModels, openCached, removeCached } from './model-cache.js';
-import type { FromWorker, ToWorker, WorkerCall } from './protocol.js';
+import type { FromWorker, ToWorker, WorkerCall } from '../backend/worker-protocol.js';
 
 interface WorkerScope {
   postMessage(message: FromWorker): void;

@@ -3,7 +3,7 @@
  * common step, as GEMV does with activations; the error is at most half a step, 1/254 of the largest. Four blocks at a time, one
  * in each lane.
  */
-import { dot } from '../gemm/int8-dot';
+import { dot } from '../quant/int8-dot';
 import { storeSignMagnitude } from '../quant/quantize-activations';
 import { largestCode, leastInvertible, leastNormal, upperExponent } from '../simd/constants.generated';
 import { fma } from '../simd/vector';

@@ -4,7 +4,7 @@
  * the error is at most half a step, 1/254 of the largest. Four rows at a time are interleaved byte by byte, once for all tokens,
  * so that one dot product instruction covers four rows and four columns.
  */
-import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
+import { hasMaddubs, hasUsdot } from '../quant/int8-dot';
 import { flipSigns, nibbleMask } from '../simd/constants.generated';
 import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
 import { addNeighbors, highNibbles, lowNibbles } from '../simd/vector';

@@ -2,7 +2,7 @@
  * axpy over eight rows of q8_0 or q4_0: adds the rows, each times a factor h, to the sums of all columns. Registers of four rows
  * are interleaved byte by byte to feed 4-way dot products. Relaxed builds only.
  */
-import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
+import { hasMaddubs, hasUsdot } from '../quant/int8-dot';
 import { flipSigns } from '../simd/constants.generated';
 import { COEFFICIENTS_BYTES, areNormal } from './axpy-coefficients';
 import { storeCoefficients } from './axpy-coefficients.generated';

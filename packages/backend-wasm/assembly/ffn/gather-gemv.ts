@@ -4,7 +4,7 @@
  * between many of them hides memory latency. A vector holds the sums of four blocks. Relaxed builds only.
  */
 import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor } from '../simd/constants.generated';
-import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
+import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../quant/int8-dot';
 import { AXPY_ROWS, META_BYTES, META_MINUS_8, META_START_Q8 } from '../runtime/layout.generated';
 import { gatherGemvQ4, gatherGemvQ8 } from './gather-gemv.generated';
 import { lanesBytes } from './repacked-lanes';

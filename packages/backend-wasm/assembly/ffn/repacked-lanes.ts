@@ -2,7 +2,7 @@
  * Activations in the form for gather-GEMV over repacked rows (see repack-neurons.ts). A vector has four columns of each of four
  * blocks, so that every lane of a dot product sums one block. Relaxed builds only.
  */
-import { addPairs, dot, dotCodes, hasUsdot, pairs } from '../gemm/int8-dot';
+import { addPairs, dot, dotCodes, hasUsdot, pairs } from '../quant/int8-dot';
 import { largestMagnitudes, nearest, storeSignMagnitude } from '../quant/quantize-activations';
 import {
   flipSigns,

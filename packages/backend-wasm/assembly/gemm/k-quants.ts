@@ -4,7 +4,7 @@
  */
 import { halfFactor, halfMask, pairMask } from '../simd/constants.generated';
 import { fma } from '../simd/vector';
-import { addPairs, dot, pairs } from './int8-dot';
+import { addPairs, dot, pairs } from '../quant/int8-dot';
 import { META_BYTES, META_SUM, SCALES_AT_K } from '../runtime/layout.generated';
 
 /** Four repacked scales as f32; all are normal numbers or zeros, see repack.ts. */

@@ -6,7 +6,7 @@ import { Q4_0, Q6_K, Q8_0 } from '../quant/dequantize';
 import { SIDE_BYTES } from '../quant/quantize-activations';
 import { halfFactor, halfMask } from '../simd/constants.generated';
 import { qgemvInt16 } from './int16-dot';
-import { hasMaddubs, hasUsdot } from './int8-dot';
+import { hasMaddubs, hasUsdot } from '../quant/int8-dot';
 import { scales4 } from './k-quants';
 import * as kernels from './qgemm.generated';
 import { FIRST_FLOATS, META_BYTES, META_START_Q8 } from '../runtime/layout.generated';

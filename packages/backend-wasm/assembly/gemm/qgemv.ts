@@ -4,7 +4,7 @@
  */
 import { Q4_0, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
 import { qgemvInt16 } from './int16-dot';
-import { hasMaddubs, hasUsdot } from './int8-dot';
+import { hasMaddubs, hasUsdot } from '../quant/int8-dot';
 import { initialOf, unpackGroup } from './unpacked-groups';
 import * as kernels from './qgemv.generated';
 import { codesOf, metasOf, storeOutputs } from './tokens';

@@ -5,7 +5,7 @@
  */
 import { flipSigns, roundingMagic } from '../simd/constants.generated';
 import { Q8_0 } from './dequantize';
-import { dot, hasUsdot } from '../gemm/int8-dot';
+import { dot, hasUsdot } from './int8-dot';
 import { sumI4 } from '../simd/vector';
 import {
   META_BYTES,

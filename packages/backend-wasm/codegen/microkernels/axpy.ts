@@ -265,7 +265,7 @@ const axpyNibbles = `
   }`;
 
 const axpyImports = `
-  import { dot, dotCodes, pairs } from '../gemm/int8-dot';
+  import { dot, dotCodes, pairs } from '../quant/int8-dot';
   import { SUMS_BYTES } from '../runtime/layout.generated';
   import { flipSigns, nibbleMask, onePairs } from '../simd/constants.generated';
   import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
@@ -278,7 +278,7 @@ const coefficientImports = `
   import { highFloats, larger, lowFloats, narrowed, rounded, storeCodes, storeSteps } from './axpy-coefficients';`;
 
 const tokenImports = `
-  import { addPairs, dot, dotCodes, pairs } from '../gemm/int8-dot';
+  import { addPairs, dot, dotCodes, pairs } from '../quant/int8-dot';
   import { QUAD_BYTES } from '../runtime/layout.generated';
   import { halfMask, halfOffset, onePairs, roundingMagic } from '../simd/constants.generated';
   import { halfToFloat4, maxLane, normalHalves } from '../simd/vector';

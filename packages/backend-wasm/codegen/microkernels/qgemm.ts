@@ -135,7 +135,7 @@ const imports = `
   import { onePairs } from '../simd/constants.generated';
   import { fma } from '../simd/vector';
   import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_SUM, SECOND_FLOATS } from '../runtime/layout.generated';
-  import { addPairs, dot, dotSignMagnitude, pairs } from './int8-dot';`;
+  import { addPairs, dot, dotSignMagnitude, pairs } from '../quant/int8-dot';`;
 
 export const qgemmFiles: ReadonlyMap<string, string> = new Map([
   [

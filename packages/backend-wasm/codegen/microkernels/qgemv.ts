@@ -240,7 +240,7 @@ const imports = `
   import { PAIRS_AT_Q6_K, SCALES_AT_K, SCALES_AT_Q6_K } from '../runtime/layout.generated';
   import { byteMask, halfFactor, halfMask, nibbleMask, onePairs, pairMask } from '../simd/constants.generated';
   import { fma, highNibbles, lowNibbles } from '../simd/vector';
-  import { dot, dotNibbles, dotSignMagnitude, dotTwo } from './int8-dot';
+  import { dot, dotNibbles, dotSignMagnitude, dotTwo } from '../quant/int8-dot';
   import { addProducts, addScaled, addSubBlocks, addSuperBlock, fifthBit, joinChains } from './k-quants';
   import { scales4, scalesK } from './k-quants';`;
 

@@ -6,7 +6,7 @@ import type { TracedLayer } from '../plan/attention-trace.js';
 import type { Constraints } from './constraint.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { Speculative } from '../plan/speculative.js';
-import type { DraftModel } from './speculation/draft-model.js';
+import type { DraftModel } from './draft-model.js';
 import type { SpeculationCounts } from '../metrics/speculation.js';
 import type { ImagePrompts } from '../images/image-prompts.js';
 import type { NonFiniteSearch } from '../memory/non-finite-search.js';

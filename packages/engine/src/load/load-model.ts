@@ -6,7 +6,7 @@ import type { ImageProcessor } from '@winnow/vision';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { Constraints } from '../generation/constraint.js';
 import { traceFeedForward } from '../generation/logprobs.js';
-import { checkDraftModel, checkHasDraftModel } from '../generation/speculation/draft-model.js';
+import { checkDraftModel, checkHasDraftModel } from '../generation/draft-model.js';
 import { processorOf } from '../images/image-encoder.js';
 import { ImagePrompts } from '../images/image-prompts.js';
 import { imagePlaceId, ImageRows } from '../images/image-rows.js';

@@ -13,7 +13,7 @@ import { loraNames } from './adapters.js';
 import type { OpenOptions } from './location.js';
 import { mmprojNames, type MmprojOptions } from './mmproj-options.js';
 import type { OptionNames } from '@winnow/tensor';
-import type { DraftModelOptions } from '../generation/speculation/draft-model.js';
+import type { DraftModelOptions } from '../generation/draft-model.js';
 
 /** Clock and randomness of the caller, for tests and replays. */
 export interface HostOptions {

@@ -1,7 +1,7 @@
 /** The options of `loadModel`, resolved. */
 import { checkOptions } from '@winnow/tensor';
 import type { Host } from '../generation/loaded-model.js';
-import { speculativeOf } from '../generation/speculation/draft-model.js';
+import { speculativeOf } from '../generation/draft-model.js';
 import { guardedListener, type ReportEvent } from '../metrics/events.js';
 import { autoAttention, policyFileOf } from '../plan/auto-attention.js';
 import type { ResolvedPlanOptions } from '../plan/options.js';

@@ -1,7 +1,7 @@
 /** Opens a Hugging Face model folder: everything except the weights. */
 import { checkOptions, FormatError } from '@winnow/tensor';
 import { DEFAULT_TEMPLATE, readChatTemplates } from '../chat-template.js';
-import type { HubFiles } from './files.js';
+import type { HubFiles } from '../files.js';
 import { pageInsteadOf, readJsonFile, type JsonObject } from '../json-object.js';
 import { MAX_CONFIG_BYTES, MAX_TOKENIZER_JSON_BYTES } from '../limits.js';
 import { readSentenceTransformers, type SentenceTransformers } from '../sentence-transformers.js';

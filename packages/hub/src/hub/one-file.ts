@@ -1,7 +1,7 @@
 /** A Hugging Face folder in one safetensors file: the header's `__metadata__` carries the texts of the other files. */
 import type { ByteSource } from '@winnow/bytes';
 import { FormatError } from '@winnow/tensor';
-import { memoryFolder, type HubFiles } from './files.js';
+import { memoryFolder, type HubFiles } from '../files.js';
 
 const weightsName = 'model.safetensors';
 

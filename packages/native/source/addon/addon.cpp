@@ -5,7 +5,7 @@
 #include <node_api.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../runtime/level.h"
+#include "../simd/level.h"
 #include "fault.h"
 
 namespace winnow {

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 #include <string.h>
-#include "../runtime/level.h"
+#include "../simd/level.h"
 
 namespace WINNOW_NAMESPACE {
 /** An integer whose unsigned order is that of scores; -0 equals 0, and NaN counts as -Infinity. */

@@ -1,6 +1,6 @@
 #include "repacked-neurons.h"
 #include "../gemm/int8-matmul.h"
-#include "../generated/layout.h"
+#include "../runtime/generated/layout.h"
 
 namespace WINNOW_NAMESPACE {
 namespace {

@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "../gemm/dequantize.h"
-#include "../generated/layout.h"
+#include "../runtime/generated/layout.h"
 
 namespace WINNOW_NAMESPACE {
 /** Rows that are read together. */

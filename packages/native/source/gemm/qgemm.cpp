@@ -1,5 +1,5 @@
 #include "qgemm.h"
-#include "../generated/layout.h"
+#include "../runtime/generated/layout.h"
 #if defined(__AVX512VNNI__)
 #include "../simd/tiles.h"
 #endif

@@ -1,5 +1,5 @@
 #include "quantize-activations.h"
-#include "../generated/layout.h"
+#include "../runtime/generated/layout.h"
 
 namespace WINNOW_NAMESPACE {
 namespace {

@@ -4,7 +4,7 @@
  * weights of eight bits: magnitudes [32] and signs [32].
  */
 #pragma once
-#include "../generated/layout.h"
+#include "../runtime/generated/layout.h"
 #include "../simd/simd.h"
 
 namespace WINNOW_NAMESPACE {

@@ -5,8 +5,8 @@
 #pragma once
 #include <stddef.h>
 
-#include "../generated/layout.h"
-#include "level.h"
+#include "generated/layout.h"
+#include "../simd/level.h"
 
 namespace WINNOW_NAMESPACE {
 /** A tensor in the frame. */

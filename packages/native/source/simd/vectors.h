@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include "../runtime/level.h"
+#include "level.h"
 
 namespace WINNOW_NAMESPACE {
 template <int N> struct VectorTypes {

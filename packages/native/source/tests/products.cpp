@@ -2,7 +2,7 @@
 #include "../gemm/float-gemm.h"
 #include "../gemm/qgemm.h"
 #include "../gemm/qgemv.h"
-#include "../generated/layout.h"
+#include "../runtime/generated/layout.h"
 #include "../runtime/processor.h"
 #include "plain.h"
 

@@ -1,6 +1,6 @@
 /** Compares products by tiles of AMX with the plain formulation; exits with the number of failures, or 77 without tiles. */
 #include "../gemm/qgemm.h"
-#include "../generated/layout.h"
+#include "../runtime/generated/layout.h"
 #include "../runtime/processor.h"
 #include "../simd/tiles.h"
 #include "plain.h"

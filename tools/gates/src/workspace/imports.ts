@@ -37,10 +37,20 @@ export function parseFile(path: string, text: string): ReturnType<typeof parseSy
   return result;
 }
 
+/** Several gates read the same files. */
+const knownUses = new Map<string, readonly ModuleUse[]>();
+
 /**
  * Specifiers in source order. A dynamic import whose argument is not a literal has no specifier and is not reported.
  */
-export function moduleUses(path: string, text: string): ModuleUse[] {
+export function moduleUses(path: string, text: string): readonly ModuleUse[] {
+  const key = `${path}\n${text}`;
+  const uses = knownUses.get(key) ?? parsedUses(path, text);
+  knownUses.set(key, uses);
+  return uses;
+}
+
+function parsedUses(path: string, text: string): ModuleUse[] {
   const uses: ModuleUse[] = [];
   const lineOf = (offset: number): number => text.slice(0, offset).split('\n').length;
   const add = (node: unknown): void => {

@@ -1,25 +1,10 @@
 /** Calls in the syntax of a program: `[f(a=1)]` as in Python, and `call:f{a:1}`. */
 import { maxJsonDepth } from '@winnow/tensor';
+import type { LiteralShape } from '../formats/call-shapes.js';
 import type { CallContext } from './call-context.js';
 import { readJsonCalls } from './json-calls.js';
 import { escapedJson, parsedJson, pythonWords } from './json-values.js';
 import { captureUntil, peek, readSpace, readUntil, starts, startsWithOneOf, type Reading } from './text-input.js';
-
-/** How values are written. */
-export interface LiteralShape {
-  /** Before the name of a call. */
-  readonly open: string;
-  /** Around the arguments. */
-  readonly brackets: readonly [string, string];
-  /** Between a name and the value of an argument. */
-  readonly assignment: string;
-  /** Around strings; none is a prefix of another. */
-  readonly quotes: readonly string[];
-  /** A backslash begins an escape in a string. */
-  readonly hasEscapes: boolean;
-  /** Several calls form a list. */
-  readonly isList: boolean;
-}
 
 const maxNameLength = 256;
 

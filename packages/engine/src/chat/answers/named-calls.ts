@@ -1,17 +1,8 @@
 /** Calls whose name stands before the JSON object of their arguments. */
+import type { NamedShape } from '../formats/call-shapes.js';
 import type { CallContext } from './call-context.js';
 import { passArguments } from './json-calls.js';
 import { readSpace, starts, startsWithOneOf, type Reading } from './text-input.js';
-
-/** How a call is written. */
-export interface NamedShape {
-  /** What stands before the arguments: groups `name` and, if the model numbers its calls, `id`. */
-  readonly head: RegExp;
-  /** Texts after the arguments, each of which may be missing, in this order. */
-  readonly tail: readonly string[];
-  /** Another call follows it in the same section. */
-  readonly separator?: string;
-}
 
 /** Names have at most 128 characters; ids and marks take the rest. */
 const maxHeadLength = 320;

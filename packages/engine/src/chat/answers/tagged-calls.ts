@@ -1,28 +1,9 @@
 /** Calls whose arguments stand between tags, one by one. */
+import type { TaggedShape } from '../formats/call-shapes.js';
 import { argumentTypes, type CallContext } from './call-context.js';
 import { readJsonCalls } from './json-calls.js';
 import { escapedJson, parsedJson, pythonWords } from './json-values.js';
 import { captureUntil, peek, readSpace, readUntil, starts, startsWithOneOf, type Reading } from './text-input.js';
-
-/** How calls and their arguments are written. */
-export interface TaggedShape {
-  /** The beginning of a call, before its name; empty where the section begins with the name. */
-  readonly open: string;
-  /** Texts that end the name. Those of `keepsNameEnd` are not part of it, but begin what follows. */
-  readonly nameEnds: readonly string[];
-  readonly keepsNameEnd?: boolean;
-  readonly close: string;
-  readonly argument: {
-    readonly open: string;
-    /** Texts that end the key. */
-    readonly keyEnds: readonly string[];
-    /** After the key and white space. */
-    readonly valueOpen?: string;
-    readonly close: string;
-    /** The whole of it, with `{key}` and `{value}`; `{isText}` is `true` or `false`. */
-    readonly written: string;
-  };
-}
 
 /** Values of the attribute by which a model says whether an argument is a string. */
 const textAttribute = ' string="true"';

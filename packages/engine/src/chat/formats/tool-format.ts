@@ -1,7 +1,5 @@
 /** What a format of tool calls consists of. */
-import type { LiteralShape } from '../answers/literal-calls.js';
-import type { NamedShape } from '../answers/named-calls.js';
-import type { TaggedShape } from '../answers/tagged-calls.js';
+import type { LiteralShape, NamedShape, TaggedShape } from './call-shapes.js';
 
 /** The family of a format, named by the model that brought it. */
 export type ToolFormat =

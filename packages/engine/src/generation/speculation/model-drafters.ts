@@ -2,7 +2,7 @@
 import { CapacityError } from '@winnow/tensor';
 import type { Scheduler } from '../../runtime/scheduler.js';
 import type { Sequence } from '../../runtime/sequence.js';
-import type { DraftModel, DraftSession } from './draft-model.js';
+import type { DraftModel, DraftSession } from '../draft-model.js';
 import type { ModelDrafter } from './drafter.js';
 
 /** The same weights under a sparse policy, over the target's cache; its tokens are taken back after every draft. */

@@ -2,11 +2,11 @@
  * Roofline probes, as records whose only tensor is the memory they use: `[units, size of a unit]`, in bytes to read or passes
  * of a loop. The sums of the loops are stored so that no compiler removes the loops.
  */
-import { integerDots, multiplyAdds, readMemory } from './roofline-loops';
+import { integerDots, multiplyAdds, readMemory } from './loops';
 import { region } from '../operands/probe.generated';
-import { localScratch } from './record';
-import { JOB_OPCODE_PROBE_F32, JOB_OPCODE_PROBE_READ, JOB_OPCODE_PROBE_TOUCH } from './layout.generated';
-import { nextItems } from './threads';
+import { localScratch } from '../runtime/record';
+import { JOB_OPCODE_PROBE_F32, JOB_OPCODE_PROBE_READ, JOB_OPCODE_PROBE_TOUCH } from '../runtime/layout.generated';
+import { nextItems } from '../runtime/threads';
 
 export function probe(opcode: i32): void {
   const numUnits = region.numUnits;

@@ -1,7 +1,7 @@
 /** The contract of a folder of model files, and two implementations that need no file system. */
 import { blobSource, memorySource, type ByteSource } from '@winnow/bytes';
 import { IoError } from '@winnow/tensor';
-import { checkFileName } from '../file-name.js';
+import { checkFileName } from './file-name.js';
 
 /** Files by name. A name is relative to the folder, with `/` between parts: `config.json`, `1_Pooling/config.json`. */
 export interface HubFiles {

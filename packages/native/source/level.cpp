@@ -1,9 +1,9 @@
 /** The entry points of one level, compiled once per level with its instructions. */
-#include "level.h"
-#include "../generated/kernels.h"
-#include "processor.h"
+#include "simd/level.h"
+#include "generated/kernels.h"
+#include "runtime/processor.h"
 #if defined(__AVX512VNNI__)
-#include "../simd/tiles.h"
+#include "simd/tiles.h"
 #endif
 
 #define WINNOW_TEXT(name) #name

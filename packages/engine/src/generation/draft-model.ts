@@ -1,8 +1,8 @@
 /** The option `draftModel`: a smaller model that drafts. */
 import type { Tokenizer } from '@winnow/tokenizers';
 import { ArgumentError } from '@winnow/tensor';
-import { checkSpeculative, type Speculative } from '../../plan/speculative.js';
-import type { GenerateOptions, Generation } from '../generation.js';
+import { checkSpeculative, type Speculative } from '../plan/speculative.js';
+import type { GenerateOptions, Generation } from './generation.js';
 
 /** A session of the model that drafts. */
 export interface DraftSession {

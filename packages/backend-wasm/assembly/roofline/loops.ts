@@ -2,10 +2,10 @@
  * Loops that measure the roofline: memory bandwidth, f32 multiply-adds, integer dot products. The arithmetic loops keep ten
  * independent accumulators and load one operand for every two operations, so that neither latency nor memory limits them.
  */
-import { addPairs, dot, hasMaddubs, pairs } from '../gemm/int8-dot';
+import { addPairs, dot, hasMaddubs, pairs } from '../quant/int8-dot';
 import { onePairs } from '../simd/constants.generated';
 import { fma, sum4, sumI4 } from '../simd/vector';
-import { PROBE_STEPS } from './layout.generated';
+import { PROBE_STEPS } from '../runtime/layout.generated';
 
 /* @inline */ function addLine(p: usize, sum: v128): v128 {
   const half = i32x4.add(i32x4.add(sum, v128.load(p)), v128.load(p, 16));

@@ -1,5 +1,5 @@
 /** Messages between the page and the worker in which a model runs. */
-import type { ChatCall, ChatEvent, LoadProgress, LoadSettings, ModelSource, Tool } from '../backend/contract.js';
+import type { ChatCall, ChatEvent, LoadProgress, LoadSettings, ModelSource, Tool } from './contract.js';
 
 export type WorkerCall =
   | { readonly type: 'load'; readonly source: ModelSource; readonly settings: LoadSettings }
