@@ -103,7 +103,18 @@ export class attributes {
   /* @inline */ static get scale(): f32 {
     return attributeF(3);
   }
+  /* @inline */ static get numGroups(): i32 {
+    return attributeI(4);
+  }
+  /* @inline */ static get numChosenGroups(): i32 {
+    return attributeI(5);
+  }
+  /* @inline */ static get groupScore(): i32 {
+    return attributeI(6);
+  }
 }
 
 export const SCORE_SOFTMAX: i32 = 0;
 export const SCORE_SIGMOID: i32 = 1;
+export const GROUP_SCORE_BEST: i32 = 0;
+export const GROUP_SCORE_BEST_TWO: i32 = 1;

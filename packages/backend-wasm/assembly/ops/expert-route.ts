@@ -1,5 +1,13 @@
 /** Top-k routing of tokens to experts. Work items: tokens. */
-import { SCORE_SIGMOID, attributes, bias, ids, logits, weights } from '../operands/expert-route.generated';
+import {
+  GROUP_SCORE_BEST_TWO,
+  SCORE_SIGMOID,
+  attributes,
+  bias,
+  ids,
+  logits,
+  weights,
+} from '../operands/expert-route.generated';
 import { floatAt, intAt, setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
@@ -20,10 +28,12 @@ export function expertRoute(): void {
     const row = logits.rowAt(t);
     const selected = ids.rowAt(t);
     const total = isSigmoid ? sigmoids(row, scores, numExperts) : exponentials(row, scores, numExperts);
-    if (bias.isPresent) {
+    if (bias.isPresent || attributes.numGroups > 1) {
       for (let i = 0; i < numExperts; i++) {
-        setFloat(ranks, i, <f32>(<f64>floatAt(scores, i) / total + <f64>floatAt(bias.address, i)));
+        const own: f64 = bias.isPresent ? <f64>floatAt(bias.address, i) : 0;
+        setFloat(ranks, i, <f32>(<f64>floatAt(scores, i) / total + own));
       }
+      if (attributes.numGroups > 1) excludeGroups(ranks, ranks + rowBytes, numExperts / attributes.numGroups);
       selectTop(ranks, numExperts, selected, k);
     } else selectTop(row, numExperts, selected, k);
     let sum: f64 = 0;
@@ -59,7 +69,29 @@ function sigmoids(x: usize, to: usize, count: i32): f64 {
   return 1;
 }
 
-/** Scores and ranks of the experts. */
+/** Sets the ranks of all experts outside of the best groups to -Infinity; `groups` has room for ranks and order of groups. */
+function excludeGroups(ranks: usize, groups: usize, size: i32): void {
+  const numGroups = attributes.numGroups;
+  for (let group = 0; group < numGroups; group++) {
+    let first: f32 = -Infinity;
+    let second: f32 = -Infinity;
+    for (let i = group * size; i < (group + 1) * size; i++) {
+      const rank = floatAt(ranks, i);
+      if (rank > first) {
+        second = first;
+        first = rank;
+      } else if (rank > second) second = rank;
+    }
+    setFloat(groups, group, attributes.groupScore === GROUP_SCORE_BEST_TWO ? first + second : first);
+  }
+  const order = groups + ((<usize>numGroups) << 2);
+  selectTop(groups, numGroups, order, numGroups);
+  for (let i = attributes.numChosenGroups * size; i < numGroups * size; i++) {
+    setFloat(ranks, intAt(order, i / size) * size + (i % size), -Infinity);
+  }
+}
+
+/** Scores and ranks of the experts, then ranks and order of the groups. */
 export function expertRouteLocalBytes(): u64 {
-  return ((<u64>logits.numExperts) << 3) + 32;
+  return ((<u64>logits.numExperts + attributes.numGroups) << 3) + 32;
 }

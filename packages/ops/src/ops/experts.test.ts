@@ -29,6 +29,25 @@ describe('expert-route', () => {
     expect(runOp('expert-route', hopeless, { k: 2, score: 'sigmoid', normalize: true })['weights']).toEqual([0, 0]);
   });
 
+  it('selects only from the best groups, ranked by their best expert or their best two', () => {
+    const inputs = { logits: floats([0.9, -5, 0.6, 0.5, -5, -5], 1, 6) };
+    const attributes = { k: 2, score: 'sigmoid', numGroups: 3, numChosenGroups: 1 };
+    expect(runOp('expert-route', inputs, attributes)['ids']).toEqual([0, 1]);
+    expect(runOp('expert-route', inputs, { ...attributes, groupScore: 'best-two' })['ids']).toEqual([2, 3]);
+    expect(runOp('expert-route', inputs, { ...attributes, numChosenGroups: 2 })['ids']).toEqual([0, 2]);
+    const bias = floats([0, 0, 0, 0, 2, 0], 6);
+    expect(runOp('expert-route', { ...inputs, bias }, attributes)['ids']).toEqual([4, 5]);
+  });
+
+  it.each([
+    { numGroups: 2, numChosenGroups: 1 },
+    { numGroups: 3, numChosenGroups: 4, k: 1 },
+    { numGroups: 3, numChosenGroups: 1, k: 2 },
+    { numGroups: 3, numChosenGroups: 2, k: 1, groupScore: 'best-two' },
+  ])('rejects impossible groups %j', (groups) => {
+    expect(() => runOp('expert-route', { logits }, { k: 1, ...groups })).toThrow(ArgumentError);
+  });
+
   it('rejects k above the number of experts', () => {
     expect(() => runOp('expert-route', { logits }, { k: 4 })).toThrow(ArgumentError);
     expect(() => runOp('expert-route', { logits }, { k: 0 })).toThrow(ArgumentError);

@@ -18,7 +18,7 @@ export const kernelBudgets: readonly LineBudget[] = [
   {
     name: 'hand-written kernel lines',
     folder: 'packages/backend-wasm',
-    limit: 10_200,
+    limit: 10_300,
     isCounted: (path) => /^assembly\/.*(?<!\.generated)\.ts$/.test(path),
   },
   {

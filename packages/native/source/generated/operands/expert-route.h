@@ -49,9 +49,14 @@ struct attributes {
   static int32_t score(const Record& record) { return record.attributeI(1); }
   static bool normalize(const Record& record) { return record.attributeI(2) != 0; }
   static float scale(const Record& record) { return record.attributeF(3); }
+  static int32_t numGroups(const Record& record) { return record.attributeI(4); }
+  static int32_t numChosenGroups(const Record& record) { return record.attributeI(5); }
+  static int32_t groupScore(const Record& record) { return record.attributeI(6); }
 };
 
 constexpr int32_t SCORE_SOFTMAX = 0;
 constexpr int32_t SCORE_SIGMOID = 1;
+constexpr int32_t GROUP_SCORE_BEST = 0;
+constexpr int32_t GROUP_SCORE_BEST_TWO = 1;
 
 }  // namespace WINNOW_NAMESPACE::operands::expert_route
