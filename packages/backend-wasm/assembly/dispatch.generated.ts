@@ -61,6 +61,7 @@ import { scatterRows } from './ops/scatter-rows';
 import { verifiedTopkAttention, verifiedTopkAttentionScratch } from './ops/verified-topk-attention';
 import { deltaCorrection, deltaCorrectionScratch } from './ops/delta-correction';
 import { expertBias } from './ops/expert-bias';
+import { selectiveScan, selectiveScanLocalBytes } from './ops/selective-scan';
 import { repackWeights, restoreWeights } from './gemm/repack';
 import { repackNeurons, restoreNeurons } from './ffn/repack-neurons';
 import { probe } from './roofline/probe';
@@ -118,13 +119,14 @@ export function numOperands(opcode: i32): i32 {
     case 15: // attention-merge
       return 9;
     case 27: // short-conv
-    case 30: // block-box-append
-    case 44: // sparse-matmul
-      return 7;
+      return 8;
     case 29: // block-mean-append
     case 46: // sparse-combine
     case 47: // sparse-feed-forward
       return 6;
+    case 30: // block-box-append
+    case 44: // sparse-matmul
+      return 7;
     case 33: // subquadratic-attention
       return 14;
     case 34: // streaming-attention
@@ -137,6 +139,8 @@ export function numOperands(opcode: i32): i32 {
       return 19;
     case 38: // h2o-attention
       return 17;
+    case 54: // selective-scan
+      return 12;
     case JOB_OPCODE_REPACK:
     case JOB_OPCODE_RESTORE:
     case JOB_OPCODE_REPACK_NEURONS:
@@ -221,6 +225,8 @@ export function workOf(opcode: i32): f64 {
       return 0.25 * <f64>dim(0, 0) * <f64>dim(2, 0) * <f64>dim(0, 1) * 3;
     case 52: // delta-correction
       return 0.05 * <f64>countElements(0) * <f64>dim(6, 1) * <f64>dim(3, 2);
+    case 54: // selective-scan
+      return <f64>countElements(11) * <f64>dim(10, 3);
     case 11: // position-append
     case 32: // clamp-positions
     case 40: // state-carry
@@ -303,6 +309,8 @@ export function localBytesOf(opcode: i32): u64 {
       return <u64>verifiedTopkAttentionScratch(0) + ALIGNMENT_BYTES;
     case 52: // delta-correction
       return <u64>deltaCorrectionScratch(0) + ALIGNMENT_BYTES;
+    case 54: // selective-scan
+      return selectiveScanLocalBytes();
     default:
       return 0;
   }
@@ -466,6 +474,9 @@ export function execute(opcode: i32): void {
       return;
     case 53: // expert-bias
       expertBias();
+      return;
+    case 54: // selective-scan
+      selectiveScan();
       return;
     case JOB_OPCODE_REPACK:
       repackWeights();

@@ -20,6 +20,7 @@ export function typicalCase(op: string): KernelCase {
     'expert-route': 'sigmoid, normalized, 5 of 17 x 33, bias',
     'expert-matmul': 'q8_0, 13 x 32 -> 2 of 3 x 9, shared rows',
     'short-conv': '4 sequences, 33 channels, 4 taps, silu',
+    'selective-scan': '4 sequences, 4 heads of 8 x 16 in 2 groups, bias',
     'gated-delta': '4 sequences, 4 heads of 16 over 2 of 16, tiled',
     'block-mean-append': 'next token',
     'block-box-append': 'next token',

@@ -10,6 +10,7 @@ import { floatAt, setFloat } from '../runtime/arrays';
 import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 import { sumOfSquares } from '../simd/normalize-row';
+import { softplus } from '../simd/softplus';
 import { fma, sum4 } from '../simd/vector';
 
 /** Rows of a work item. */
@@ -51,8 +52,7 @@ function prepareGates(t: i32): void {
   for (let head = 0; head < op.state.numHeads; head++) {
     const at = t * op.state.numHeads + head;
     const x = <f64>floatAt(op.alpha.address, at) + <f64>floatAt(op.alphaBias.address, head);
-    const softplus = max<f64>(x, 0) + Math.log1p(Math.exp(-abs<f64>(x)));
-    const decay = Math.exp(softplus * <f64>floatAt(op.decay.address, head));
+    const decay = Math.exp(softplus(x) * <f64>floatAt(op.decay.address, head));
     const rate = 1 / (1 + Math.exp(-(<f64>floatAt(op.beta.address, at))));
     setFloat(gates, 2 * at, <f32>decay);
     setFloat(gates, 2 * at + 1, <f32>rate);

@@ -46,8 +46,10 @@ function inputAt(t: i32, first: i32, zeros: usize): usize {
 function convolve(first: i32, count: i32, t: i32, taps: usize, zeros: usize): void {
   const oldest = t - op.weight.numTaps + 1;
   const y = op.y.rowAt(t) + ((<usize>first) << 2);
+  const hasBias = op.bias.isPresent;
+  if (hasBias) memory.copy(y, op.bias.address + ((<usize>first) << 2), (<usize>count) << 2);
   for (let tap = 0; tap < op.weight.numTaps; tap++) {
-    addTap(y, inputAt(oldest + tap, first, zeros), taps + <usize>(tap * UNIT * 4), count, tap > 0);
+    addTap(y, inputAt(oldest + tap, first, zeros), taps + <usize>(tap * UNIT * 4), count, hasBias || tap > 0);
   }
   if (op.attributes.activation === op.ACTIVATION_SILU) activateRow(KIND_SILU, y, count);
 }

@@ -52,6 +52,7 @@ const names = [
   'verified-topk-attention',
   'delta-correction',
   'expert-bias',
+  'selective-scan',
 ] as const;
 
 export type KernelOp = (typeof names)[number];

@@ -41,6 +41,7 @@ import { ropeCases } from './rope.js';
 import { scaleCases } from './scale.js';
 import { scaleRowsCases } from './scale-rows.js';
 import { scatterRowsCases } from './scatter-rows.js';
+import { selectiveScanCases } from './selective-scan.js';
 import { shortConvCases } from './short-conv.js';
 import { sliceColumnsCases } from './slice-columns.js';
 import { softCapCases } from './soft-cap.js';
@@ -98,6 +99,7 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   scale: scaleCases,
   'scale-rows': scaleRowsCases,
   'scatter-rows': scatterRowsCases,
+  'selective-scan': selectiveScanCases,
   'short-conv': shortConvCases,
   'slice-columns': sliceColumnsCases,
   'soft-cap': softCapCases,

@@ -58,5 +58,6 @@ constexpr int32_t OP_GATED_MATMUL = 50;
 constexpr int32_t OP_VERIFIED_TOPK_ATTENTION = 51;
 constexpr int32_t OP_DELTA_CORRECTION = 52;
 constexpr int32_t OP_EXPERT_BIAS = 53;
+constexpr int32_t OP_SELECTIVE_SCAN = 54;
 
 }  // namespace winnow

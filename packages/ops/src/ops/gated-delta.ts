@@ -1,5 +1,6 @@
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import { activationFunction } from '../numerics/activation-functions.js';
+import { softplus } from '../numerics/softplus.js';
 import { f32Only } from '../spec/dtypes.js';
 import type { OpSpec } from '../spec/op-spec.js';
 import { eachSequence, stateInputs } from '../spec/recurrent-state.js';
@@ -125,8 +126,3 @@ export const gatedDelta: OpSpec = {
   bytes: ({ qkv, y, stateTo, state: [, numHeads, valueDim, keyDim] }) =>
     4 * (qkv[0] * qkv[1] + y[0] * y[1] * (y[2] + 2) + 2 * stateTo[0] * numHeads * valueDim * keyDim),
 };
-
-/** `ln(1 + exp(x))` without overflow. */
-function softplus(x: number): number {
-  return Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
-}

@@ -1,4 +1,4 @@
-/** Ops with a recurrent state: short-conv, gated-delta. */
+/** Ops with a recurrent state: short-conv, gated-delta, selective-scan. */
 import { ArgumentError, createRng, ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp, zeros } from '../../test/run-op.js';
@@ -41,6 +41,58 @@ describe('short-conv', () => {
     expect(() => runOp('short-conv', { ...inputs, weight }, {}, { state: zeros('f32', 1, 3, 1) })).toThrow(ShapeError);
     const tap = { ...inputs, weight: floats([1], 1, 1) };
     expect(() => runOp('short-conv', tap, {}, { state: zeros('f32', 1, 0, 1) })).toThrow(ShapeError);
+  });
+});
+
+describe('selective-scan', () => {
+  // softplus(dt + bias) = 2
+  const dt = Math.log(Math.exp(2) - 1);
+  const constants = { dtBias: floats([1], 1), decay: floats([-Math.LN2 / 2], 1, 1), skip: floats([10], 1) };
+  const tokens = (b: number[], c: number[]): Record<string, TensorView> => ({
+    x: floats([3, 5], 2, 1, 1),
+    b: floats(b, 2, 1, b.length / 2),
+    c: floats(c, 2, 1, c.length / 2),
+    dt: floats([dt - 1, dt - 1], 2, 1),
+    sequences: ints([0, 0], 2),
+  });
+
+  it('halves the state by a decay of one half, adds the input and reads it', () => {
+    const state = floats([NaN, NaN], 1, 1, 1, 2);
+    const { y } = runOp(
+      'selective-scan',
+      { ...tokens([1, 0, 0, 1], [1, 0, 1, 1]), ...constants, ...fresh },
+      {},
+      { state },
+    );
+    // states 6 0, then 3 10
+    expect(y?.map(Math.round)).toEqual([36, 63]);
+    expect([...state.data].map(Math.round)).toEqual([3, 10]);
+  });
+
+  it('reads one decay per column, and heads of the same group read the same b and c', () => {
+    const inputs = {
+      x: floats([1, 1], 1, 2, 1),
+      b: floats([2, 2], 1, 1, 2),
+      c: floats([1, 100], 1, 1, 2),
+      dt: floats([dt, dt], 1, 2),
+      decay: floats([0, -Math.LN2 / 2, -Math.LN2, 0], 2, 2),
+      skip: floats([0, 0], 2),
+      sequences: ints([0], 1),
+      ...one,
+    };
+    const state = floats([8, 8, 8, 8], 1, 2, 1, 2);
+    const { y } = runOp('selective-scan', inputs, {}, { state });
+    expect([...state.data].map(Math.round)).toEqual([12, 8, 6, 12]);
+    expect(y?.map(Math.round)).toEqual([812, 1206]);
+  });
+
+  it('rejects another number of decays or groups', () => {
+    const inputs = { ...tokens([1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]), ...constants, ...fresh };
+    const state = zeros('f32', 1, 1, 1, 3);
+    const two = { ...inputs, decay: floats([0, 0], 1, 2) };
+    expect(() => runOp('selective-scan', two, {}, { state })).toThrow(ShapeError);
+    const groups = { ...inputs, b: zeros('f32', 2, 2, 3), c: zeros('f32', 2, 2, 3) };
+    expect(() => runOp('selective-scan', groups, {}, { state })).toThrow(ShapeError);
   });
 });
 

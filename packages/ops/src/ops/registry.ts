@@ -42,6 +42,7 @@ import { rope } from './rope.js';
 import { scaleRows } from './scale-rows.js';
 import { scale } from './scale.js';
 import { scatterRows } from './scatter-rows.js';
+import { selectiveScan } from './selective-scan.js';
 import { shortConv } from './short-conv.js';
 import { sliceColumns } from './slice-columns.js';
 import { softCap } from './soft-cap.js';
@@ -112,6 +113,7 @@ export const opSpecs: readonly OpSpec[] = [
   verifiedTopKAttention,
   deltaCorrection,
   expertBias,
+  selectiveScan,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -10,16 +10,21 @@ const silu = activationFunction('silu');
 export const convActivations: readonly string[] = ['none', 'silu'];
 
 /**
- * Causal depthwise convolution with a short kernel: `y[t, c] = act(sum_{i < K} weight[c, i] * x[t - K + 1 + i, c])`.
+ * Causal depthwise convolution with a short kernel: `y[t, c] = act(bias[c] + sum_{i < K} weight[c, i] * x[t - K + 1 + i, c])`.
  * The last tap meets the current token; tokens before the step come from the state, zeros from before the sequence.
  *
- * Shapes: x and y `[T, C]`, weight `[C, K]`, K at least 2, all f32; state `[R, J, C]` f32 holds the last J = K - 1 rows
+ * Shapes: x and y `[T, C]`, weight `[C, K]`, K at least 2, bias `[C]` (without it 0), all f32; state `[R, J, C]` f32 holds the last J = K - 1 rows
  * of x, the oldest first. State rows: see `recurrent-state.ts`.
  * Numerics: sums in f64.
  */
 export const shortConv: OpSpec = {
   name: 'short-conv',
-  inputs: { x: { dtypes: f32Only, shape: 'T C' }, weight: { dtypes: f32Only, shape: 'C K' }, ...stateInputs },
+  inputs: {
+    x: { dtypes: f32Only, shape: 'T C' },
+    weight: { dtypes: f32Only, shape: 'C K' },
+    bias: { dtypes: f32Only, shape: 'C', optional: true },
+    ...stateInputs,
+  },
   outputs: { y: { dtypes: f32Only, shape: 'T C' }, state: { dtypes: f32Only, shape: 'R J C', updates: true } },
   axes: { T: 'numTokens', C: 'numChannels', K: 'numTaps', B: 'numSequences', R: 'numStates', J: 'historyLength' },
   attributes: { activation: { kind: 'string', values: convActivations, default: 'none' } },
@@ -37,7 +42,7 @@ export const shortConv: OpSpec = {
     }
   },
   bindReference({ inputs, outputs: { y, state }, attributes }) {
-    const { x, weight } = inputs;
+    const { x, weight, bias } = inputs;
     const hasSilu = attributes['activation'] === 'silu';
     const [numChannels, numTaps] = weight.shape;
     const numKept = numTaps - 1;
@@ -50,7 +55,7 @@ export const shortConv: OpSpec = {
           t < begin ? kept[(t - begin + numKept) * numChannels + channel] : x.data[t * numChannels + channel];
         for (let t = begin; t < end; t++) {
           for (let channel = 0; channel < numChannels; channel++) {
-            let sum = 0;
+            let sum = bias === undefined ? 0 : bias.data[channel];
             for (let tap = 0; tap < numTaps; tap++) {
               sum += weight.data[channel * numTaps + tap] * input(t - numKept + tap, channel);
             }

@@ -24,26 +24,27 @@ struct weight {
   static int32_t numTaps(const Record& record) { return record.dim(1, 1); }
 };
 
-/** `[numTokens]` i32 */
-struct sequences {
+/** `[numChannels]` f32, optional */
+struct bias {
   /** Position in the record. */
   static constexpr int index = 2;
-  static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(2)); }
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(2)); }
+  static bool isPresent(const Record& record) { return record.isPresent(2); }
   static int32_t numElements(const Record& record) { return record.countElements(2); }
-  static int32_t numTokens(const Record& record) { return record.dim(2, 0); }
+  static int32_t numChannels(const Record& record) { return record.dim(2, 0); }
 };
 
-/** `[numSequences]` i32 */
-struct stateFrom {
+/** `[numTokens]` i32 */
+struct sequences {
   /** Position in the record. */
   static constexpr int index = 3;
   static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(3)); }
   static int32_t numElements(const Record& record) { return record.countElements(3); }
-  static int32_t numSequences(const Record& record) { return record.dim(3, 0); }
+  static int32_t numTokens(const Record& record) { return record.dim(3, 0); }
 };
 
 /** `[numSequences]` i32 */
-struct stateTo {
+struct stateFrom {
   /** Position in the record. */
   static constexpr int index = 4;
   static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(4)); }
@@ -51,25 +52,34 @@ struct stateTo {
   static int32_t numSequences(const Record& record) { return record.dim(4, 0); }
 };
 
+/** `[numSequences]` i32 */
+struct stateTo {
+  /** Position in the record. */
+  static constexpr int index = 5;
+  static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(5)); }
+  static int32_t numElements(const Record& record) { return record.countElements(5); }
+  static int32_t numSequences(const Record& record) { return record.dim(5, 0); }
+};
+
 /** `[numTokens, numChannels]` f32 */
 struct y {
   /** Position in the record. */
-  static constexpr int index = 5;
-  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(5)); }
-  static int32_t numElements(const Record& record) { return record.countElements(5); }
-  static int32_t numTokens(const Record& record) { return record.dim(5, 0); }
-  static int32_t numChannels(const Record& record) { return record.dim(5, 1); }
+  static constexpr int index = 6;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(6)); }
+  static int32_t numElements(const Record& record) { return record.countElements(6); }
+  static int32_t numTokens(const Record& record) { return record.dim(6, 0); }
+  static int32_t numChannels(const Record& record) { return record.dim(6, 1); }
 };
 
 /** `[numStates, historyLength, numChannels]` f32 */
 struct state {
   /** Position in the record. */
-  static constexpr int index = 6;
-  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(6)); }
-  static int32_t numElements(const Record& record) { return record.countElements(6); }
-  static int32_t numStates(const Record& record) { return record.dim(6, 0); }
-  static int32_t historyLength(const Record& record) { return record.dim(6, 1); }
-  static int32_t numChannels(const Record& record) { return record.dim(6, 2); }
+  static constexpr int index = 7;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(7)); }
+  static int32_t numElements(const Record& record) { return record.countElements(7); }
+  static int32_t numStates(const Record& record) { return record.dim(7, 0); }
+  static int32_t historyLength(const Record& record) { return record.dim(7, 1); }
+  static int32_t numChannels(const Record& record) { return record.dim(7, 2); }
 };
 
 struct attributes {
