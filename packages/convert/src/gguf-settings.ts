@@ -88,27 +88,39 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
   return { architecture, pairs: pairs.map(([name, value]) => [`${architecture}.${name}`, value]), tables };
 }
 
+/** Hybrids whose layers without attention are those without KV heads. */
+const kvHeadsPerLayer: readonly string[] = ['lfm2', 'lfm2moe', 'granitehybrid'];
+
 /** One number, or one per layer if some layers have no attention. */
 function kvHeads({ architecture, numKvHeads, recurrentLayers }: DecoderConfig): GgufValueInput {
-  if (!architecture.startsWith('lfm2') || recurrentLayers === undefined) return u32(numKvHeads);
+  if (!kvHeadsPerLayer.includes(architecture) || recurrentLayers === undefined) return u32(numKvHeads);
   const value = recurrentLayers.map((isRecurrent) => (isRecurrent ? 0 : numKvHeads));
   return { type: 'array', elementType: 'int32', value };
 }
 
-function expertPairs({ experts }: DecoderConfig): GgufPairs {
+function expertPairs({ architecture, experts }: DecoderConfig): GgufPairs {
   if (experts === undefined) return [];
-  const { numExperts, numChosen, ffnDim, sharedFfnDim, numShared, score, normalize, scale, layers } = experts;
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, numShared, groups, score, normalize, scale, layers } = experts;
   const numDense = layers.findIndex(Boolean);
-  const gated: GgufPairs = sharedFfnDim === 0 ? [] : [['expert_shared_feed_forward_length', u32(sharedFfnDim)]];
+  const isSized = architecture.startsWith('granite');
+  const sized: GgufPairs = sharedFfnDim === 0 ? [] : [['expert_shared_feed_forward_length', u32(sharedFfnDim)]];
   return [
     ['expert_count', u32(numExperts)],
     ['expert_used_count', u32(numChosen)],
     ['expert_feed_forward_length', u32(ffnDim)],
-    ...(numShared === undefined ? gated : ([['expert_shared_count', u32(numShared)]] as GgufPairs)),
+    ...(numShared === undefined || isSized ? sized : ([['expert_shared_count', u32(numShared)]] as GgufPairs)),
+    ...(groups === undefined ? [] : groupPairs(groups)),
     ['expert_gating_func', u32(score === 'sigmoid' ? 2 : 1)],
     ['expert_weights_norm', normalize],
     ...(scale === 1 ? [] : ([['expert_weights_scale', f32(scale)]] as GgufPairs)),
     ...(numDense > 0 ? ([['leading_dense_block_count', u32(numDense)]] as GgufPairs) : []),
+  ];
+}
+
+function groupPairs({ numGroups, numChosen }: NonNullable<NonNullable<DecoderConfig['experts']>['groups']>): GgufPairs {
+  return [
+    ['expert_group_count', u32(numGroups)],
+    ['expert_group_used_count', u32(numChosen)],
   ];
 }
 
@@ -133,6 +145,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
     case 'granite':
     case 'granitemoe':
       return granitePairs(fields);
+    case 'granitehybrid':
+      return [...granitePairs(fields), ...stateSpacePairs(fields, config)];
     case latentArchitecture:
       return latentPairs(fields, config);
     case 'mistral3':
@@ -163,6 +177,17 @@ function granitePairs(fields: Fields): GgufPairs {
     ['attention.scale', factor('attention_multiplier')],
     ['residual_scale', factor('residual_multiplier')],
     ['logit_scale', factor('logits_scaling')],
+  ];
+}
+
+function stateSpacePairs(fields: Fields, { rope, hiddenDim }: DecoderConfig): GgufPairs {
+  return [
+    ['ssm.conv_kernel', u32(fields.count('mamba_d_conv', 4))],
+    ['ssm.state_size', u32(fields.count('mamba_d_state', 256))],
+    ['ssm.group_count', u32(1)],
+    ['ssm.inner_size', u32(fields.count('mamba_expand', 2) * hiddenDim)],
+    ['ssm.time_step_rank', u32(fields.count('mamba_n_heads', 128))],
+    ['rope.scaling.finetuned', rope !== undefined],
   ];
 }
 

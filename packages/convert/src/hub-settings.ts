@@ -18,6 +18,7 @@ const variantClasses: Readonly<Record<string, string>> = {
   olmo3: 'Olmo3ForCausalLM',
   deepseek_v2: 'DeepseekV2ForCausalLM',
   deepseek_v3: 'DeepseekV3ForCausalLM',
+  granitemoeshared: 'GraniteMoeSharedForCausalLM',
 };
 
 /** `model_type` and class of an architecture. */
@@ -32,16 +33,24 @@ function hubModel(name: string): { readonly modelType: string; readonly classNam
 /** The `model_type` of the architecture. */
 export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {
   if (architecture === 'olmo2' && slidingWindow > 0) return 'olmo3';
+  if (architecture === 'granitemoe' && experts?.numShared !== undefined) return 'granitemoeshared';
   if (architecture === latentArchitecture) return experts?.score === 'softmax' ? 'deepseek_v2' : 'deepseek_v3';
   if (architecture !== 'llama') return architecture;
   return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
 }
 
 /** Architectures whose `intermediate_size` is that of experts. */
-const ffnSizedExperts: readonly string[] = ['mixtral', 'olmoe', 'granitemoe', 'gpt-oss'];
+const ffnSizedExperts: readonly string[] = [
+  'mixtral',
+  'olmoe',
+  'granitemoe',
+  'granitemoeshared',
+  'granitehybrid',
+  'gpt-oss',
+];
 
 /** Architectures that have only experts, and call their number `num_local_experts`. */
-const localExperts: readonly string[] = ['mixtral', 'granitemoe', 'gpt-oss'];
+const localExperts: readonly string[] = ['mixtral', 'granitemoe', 'granitemoeshared', 'granitehybrid', 'gpt-oss'];
 
 /** Names of the epsilon where it is not `rms_norm_eps`. */
 const epsilonNames: Readonly<Record<string, string>> = {
@@ -81,7 +90,7 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
     num_attention_heads: config.numHeads,
     num_key_value_heads: config.numKvHeads,
     ...(config.headDim === config.hiddenDim / config.numHeads ? {} : { head_dim: config.headDim }),
-    intermediate_size: ffnSizedExperts.includes(name) ? experts?.ffnDim : config.ffnDim,
+    intermediate_size: ffnSizedExperts.includes(name) ? (experts?.ffnDim ?? config.ffnDim) : config.ffnDim,
     max_position_embeddings: config.contextLength,
     hidden_act: activationNames[config.activation],
     [epsilonNames[name] ?? 'rms_norm_eps']: config.normEps,
@@ -105,7 +114,7 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
 
 function expertSettings({ experts, numLayers }: DecoderConfig): Json {
   if (experts === undefined) return {};
-  const { numExperts, numChosen, ffnDim, sharedFfnDim, numShared, normalize, scale, layers } = experts;
+  const { numExperts, numChosen, ffnDim, sharedFfnDim, numShared, groups, normalize, scale, layers } = experts;
   if (numShared !== undefined) {
     return {
       n_routed_experts: numExperts,
@@ -115,8 +124,9 @@ function expertSettings({ experts, numLayers }: DecoderConfig): Json {
       norm_topk_prob: normalize,
       routed_scaling_factor: scale,
       first_k_dense_replace: layers.indexOf(true),
-      n_group: 1,
-      topk_group: 1,
+      n_group: groups?.numGroups ?? 1,
+      topk_group: groups?.numChosen ?? 1,
+      ...(groups?.score === 'best' ? { topk_method: 'group_limited_greedy' } : {}),
     };
   }
   return {
@@ -156,11 +166,9 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   qwen3moe: attentionBias,
   olmoe: attentionBias,
   granite: (source) => ({ ...biases(source), ...graniteSettings(source) }),
-  granitemoe: (source) => ({
-    ...attentionBias(source),
-    ...localExpertSettings(source.description.config),
-    ...graniteSettings(source),
-  }),
+  granitemoe: graniteExpertSettings,
+  granitemoeshared: graniteExpertSettings,
+  granitehybrid: graniteHybridSettings,
   smollm3: biases,
   ernie4_5: (source) => ({ use_bias: biases(source).attention_bias }),
   glm4: attentionBias,
@@ -283,6 +291,40 @@ function graniteSettings({ fields, description }: Source): Json {
     attention_multiplier: attentionScale(description),
     residual_multiplier: factor('residual_scale'),
     logits_scaling: factor('logit_scale'),
+  };
+}
+
+function graniteExpertSettings(source: Source): Json {
+  const { config } = source.description;
+  const { numShared, sharedFfnDim } = config.experts ?? {};
+  return {
+    ...attentionBias(source),
+    ...localExpertSettings(config),
+    ...graniteSettings(source),
+    ...(numShared === undefined ? {} : { shared_intermediate_size: sharedFfnDim }),
+  };
+}
+
+function graniteHybridSettings(source: Source): Json {
+  const { fields, description, hasBias } = source;
+  const { config } = description;
+  const key = (part: string): string => `granitehybrid.${part}`;
+  const numHeads = fields.count(key('ssm.time_step_rank'));
+  const innerDim = fields.count(key('ssm.inner_size'));
+  return {
+    ...graniteExpertSettings(source),
+    ...(config.experts === undefined ? { num_local_experts: 0, num_experts_per_tok: 0 } : {}),
+    shared_intermediate_size: config.experts?.sharedFfnDim ?? config.ffnDim,
+    position_embedding_type: config.rope === undefined ? 'nope' : 'rope',
+    layer_types: config.recurrentLayers?.map((isRecurrent) => (isRecurrent ? 'mamba' : 'attention')),
+    mamba_n_heads: numHeads,
+    mamba_d_head: innerDim / numHeads,
+    mamba_expand: innerDim / config.hiddenDim,
+    mamba_n_groups: 1,
+    mamba_d_state: fields.count(key('ssm.state_size')),
+    mamba_d_conv: fields.count(key('ssm.conv_kernel'), 4),
+    mamba_conv_bias: hasBias(`blk.${config.recurrentLayers?.indexOf(true)}.ssm_conv1d`),
+    mamba_proj_bias: false,
   };
 }
 

@@ -210,6 +210,8 @@ function expertNames(name: string): string[] {
 /** Architectures whose checkpoints fuse the gate and up matrices of all experts. */
 const fusedExperts: Readonly<Record<string, string>> = {
   granitemoe: 'block_sparse_moe.input_linear.weight',
+  granitemoeshared: 'block_sparse_moe.input_linear.weight',
+  granitehybrid: 'block_sparse_moe.input_linear.weight',
   'gpt-oss': 'mlp.experts.gate_up_proj',
 };
 

@@ -15,6 +15,7 @@ import { glm4moe } from './architectures/glm4moe.js';
 import { gpt2 } from './architectures/gpt2.js';
 import { gptOss } from './architectures/gpt-oss.js';
 import { granite } from './architectures/granite.js';
+import { graniteHybrid } from './architectures/granite-hybrid.js';
 import { granitemoe } from './architectures/granitemoe.js';
 import { lfm2 } from './architectures/lfm2.js';
 import { lfm2moe } from './architectures/lfm2moe.js';
@@ -65,6 +66,7 @@ export const architectures: readonly Architecture[] = [
   stablelm,
   granite,
   granitemoe,
+  graniteHybrid,
   ernie45,
   glm4,
   glm4moe,

@@ -24,6 +24,7 @@ const latents = {
   n_routed_experts: 4,
   moe_intermediate_size: 4,
 };
+const eightExperts = { n_routed_experts: 8, num_experts_per_tok: 3 };
 const rope = (type: string, more: object = {}): object => ({ rope_scaling: { type, ...more } });
 
 test.each([
@@ -54,9 +55,24 @@ test.each([
   ['gemma3_text', { attn_logit_softcapping: 50 }, /attn_logit_softcapping: expected 0, got 50/],
   ['gemma3', { use_bidirectional_attention: true }, /use_bidirectional_attention: expected false, got true/],
   ['gemma3_text', { sliding_window_pattern: 0 }, /sliding_window_pattern: expected a positive integer/],
-  ['deepseek_v2', { topk_method: 'group_limited_greedy' }, /topk_method: expected greedy or noaux_tc, got/],
-  ['deepseek_v3', { ...latents, n_group: 2 }, /n_group: expected 0 or 1, got 2/],
+  ['deepseek_v2', { topk_method: 'noaux_tc' }, /topk_method: expected greedy or group_limited_greedy, got/],
+  [
+    'deepseek_v3',
+    { ...latents, ...eightExperts, n_group: 5 },
+    /groups of experts: expected a divisor of 8 with groups of at least 2, got 5/,
+  ],
+  [
+    'deepseek_v3',
+    { ...latents, ...eightExperts, n_group: 4, topk_group: 1 },
+    /selected groups of experts: expected at most 4, with 3 experts or more, got 1/,
+  ],
   ['deepseek_v3', { ...latents, rope_interleave: false }, /rope_interleave: expected true, got false/],
+  [
+    'granitemoehybrid',
+    { num_local_experts: 0, time_step_limit: [0, 0.1] },
+    /time_step_limit: expected no limit above 0, got an array of 2/,
+  ],
+  ['granitemoehybrid', { mamba_n_groups: 2 }, /mamba_n_groups: expected 1, got 2/],
   ['starcoder2', { mlp_type: 'gated' }, /mlp_type: expected default, got "gated"/],
   ['starcoder2', { norm_type: 'rms' }, /norm_type: expected layer_norm, got "rms"/],
   ['gpt2', { add_cross_attention: true }, /add_cross_attention: expected false, got true/],

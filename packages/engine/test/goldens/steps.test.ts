@@ -9,7 +9,17 @@ import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
 import { openSteps, type Part, type StepRun } from '../support/step-harness.js';
 
-const names = ['mixtral', 'qwen2moe', 'qwen3moe', 'olmoe', 'lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
+const names = [
+  'mixtral',
+  'qwen2moe',
+  'qwen3moe',
+  'olmoe',
+  'lfm2',
+  'lfm2moe',
+  'qwen35',
+  'qwen35moe',
+  'granitehybrid-moe',
+];
 const limit = 5e-4;
 
 interface Golden {

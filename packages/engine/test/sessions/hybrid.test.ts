@@ -20,7 +20,7 @@ async function fresh(path: string | undefined, prompt: number[], maxTokens: numb
   return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
 }
 
-const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
+const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe', 'granitehybrid'];
 
 describe.each(names)('%s', (name) => {
   const path = archPath(name, 'model.gguf');

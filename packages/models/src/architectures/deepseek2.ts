@@ -1,7 +1,8 @@
 /**
  * DeepSeek V2 and V3 (arXiv:2405.04434, arXiv:2412.19437): pre-norm blocks of latent attention with rotary positions of
  * neighbors, and after the first layers mixtures of experts with shared experts. V2 has softmax scores, V3 sigmoid scores
- * with a bias for the selection. YaRN also scales the attention, by the square of `1 + 0.1 mscale_all_dim ln(factor)`.
+ * with a bias for the selection. Large models select experts of the best groups only: V2 ranks a group by its best expert,
+ * V3 by the sum of its best two. YaRN also scales the attention, by the square of `1 + 0.1 mscale_all_dim ln(factor)`.
  */
 import { add, describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
 import { expertTensors, feedForwardOf } from '../blocks/experts.js';
@@ -36,9 +37,10 @@ interface Settings {
 
 export const deepseek2: Architecture = {
   name: architecture,
-  models: 'DeepSeek V2 Lite, Moonlight, Kimi K2 and others whose experts are selected without groups',
+  models: 'DeepSeek V2, V2 Lite, V3, V3.1 and R1, Moonlight, Kimi K2',
   limits: [
-    'Experts that are selected in groups (DeepSeek V2, V3 and R1 of full size) are not supported.',
+    'V2 ranks groups of experts by their best one, as in Transformers; llama.cpp by their best two.',
+    'Older GGUF files lack the number of groups: their experts are selected without, as in llama.cpp.',
     'Values of the cache are stored with the size of keys: 576 numbers per token for a latent of 512.',
     'Norms of latents have an epsilon of 1e-6, as in Transformers; llama.cpp uses that of the other norms.',
     'Older GGUF files with `attn_kv_b` must have it unquantized.',
@@ -96,8 +98,14 @@ function ofGguf(file: ModelFile): Settings {
     config,
     sizes: { ...sizes, queryLatentDim: fields.integer(key('attention.q_lora_rank'), 0) },
     scale: scaleOf(rope, queryDim, mscale),
-    experts: sharedExpertsOf(file, config, { score: 'softmax', normalize: false }, 0),
+    experts: ggufExperts(file, config),
   };
+}
+
+/** The version of the model, which decides how groups are ranked, has no key: V3 has sigmoid scores. */
+function ggufExperts(file: ModelFile, config: RotaryDecoderConfig): ExpertConfig {
+  const isV3 = file.fields.integer(`${architecture}.expert_gating_func`, 1) === 2;
+  return sharedExpertsOf(file, config, { score: 'softmax', normalize: false }, 0, isV3 ? 'best-two' : 'best');
 }
 
 /** GGUF files have no key for the rotary amplitude, which is 1 in the published models. */
@@ -109,7 +117,7 @@ function ofHub(file: ModelFile): Settings {
   const { fields } = file;
   const isV3 = fields.string('model_type') === 'deepseek_v3';
   refuseSettings(fields, {
-    topk_method: ['greedy', 'noaux_tc'],
+    topk_method: isV3 ? ['noaux_tc'] : ['greedy', 'group_limited_greedy'],
     scoring_func: [isV3 ? 'sigmoid' : 'softmax'],
     moe_layer_freq: [1],
     rope_interleave: [true],
@@ -132,9 +140,14 @@ function ofHub(file: ModelFile): Settings {
 
 /** Transformers does not normalize the weights of V2, whatever the setting. */
 function hubExperts(file: ModelFile, config: RotaryDecoderConfig, isV3: boolean): ExpertConfig {
-  if (isV3) return sharedExpertsOf(file, config, { score: 'sigmoid', normalize: true }, 3);
+  if (isV3) {
+    const groups = { n_group: file.fields.integer('n_group', 8), topk_group: file.fields.integer('topk_group', 4) };
+    return sharedExpertsOf(asLatents(file, groups), config, { score: 'sigmoid', normalize: true }, 3, 'best-two');
+  }
   refuseSettings(file.fields, { norm_topk_prob: [false] });
-  return sharedExpertsOf(file, config, { score: 'softmax', normalize: false }, 0);
+  const isGrouped = file.fields.raw('topk_method') === 'group_limited_greedy';
+  const own = isGrouped ? file : asLatents(file, { n_group: 1 });
+  return sharedExpertsOf(own, config, { score: 'softmax', normalize: false }, 0, 'best');
 }
 
 function plainDimOf(fields: Fields, queryDim: number, rotaryDim: number): number {

@@ -30,17 +30,14 @@ const routing = { score: 'sigmoid', normalize: true } as const;
 export const glm4moe: Architecture = {
   name: architecture,
   models: 'GLM-4.5, GLM-4.5 Air, GLM-4.6, GLM-4.7',
-  limits: [
-    'Multi-token prediction layers (`nextn`) are ignored.',
-    'Experts that are selected in groups are not supported.',
-  ],
+  limits: ['Multi-token prediction layers (`nextn`) are ignored.'],
   ggufNames: [architecture],
   hubNames: ['glm4_moe'],
   hubClass: 'Glm4MoeForCausalLM',
   preTokenizer: 'glm4',
   async describe(file) {
     const config = await configOf(file);
-    const experts = sharedExpertsOf(file, config, routing, 1);
+    const experts = sharedExpertsOf(file, config, routing, 1, 'best-two');
     const weights = collectWeights(file.store, requests(file, config, experts), (name) => {
       return isDerivedTensor(name, config) || isPredictorTensor(name, config);
     });

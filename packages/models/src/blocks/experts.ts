@@ -5,7 +5,7 @@ import { dtypeInfo } from '@winnow/tensor';
 import type { Fields } from '../file/fields.js';
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
-import type { DecoderConfig, ExpertConfig } from '../program/config.js';
+import type { DecoderConfig, ExpertConfig, ExpertGroups } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import {
   expertMatrices,
@@ -24,11 +24,14 @@ const maxExperts = 65536;
 /** Default processing of the router's scores, when the file does not specify it. */
 export type Routing = Pick<ExpertConfig, 'score' | 'normalize'>;
 
+/** How groups of experts are ranked. Default: settings with more than one group are refused. */
+export type GroupScore = NonNullable<ExpertConfig['groups']>['score'];
+
 /** Values of `expert_gating_func`. */
 const gatingFunctions: Readonly<Record<number, ExpertConfig['score']>> = { 1: 'softmax', 2: 'sigmoid' };
 
-/** A shared expert with a gate, or a number of them without. */
-export type SharedExperts = 'none' | 'gated' | 'counted';
+/** A shared expert with a gate, a number of them without, or one of a size of its own without. */
+export type SharedExperts = 'none' | 'gated' | 'counted' | 'sized';
 
 /** The expert size defaults to the FFN dimension. @throws {FormatError} for invalid settings */
 export function expertsFromGguf(
@@ -36,10 +39,9 @@ export function expertsFromGguf(
   { architecture, ffnDim, numLayers }: DecoderConfig,
   routing: Routing,
   shared: SharedExperts = 'none',
+  groupScore?: GroupScore,
 ): ExpertConfig {
   const key = (name: string): string => `${architecture}.${name}`;
-  // experts of a few groups only
-  refuseSettings(fields, { [key('expert_group_count')]: [0, 1] });
   const expertDim = fields.count(key('expert_feed_forward_length'), ffnDim);
   const gating = fields.integer(key('expert_gating_func'), 0);
   const score = gating === 0 ? routing.score : gatingFunctions[gating];
@@ -51,7 +53,9 @@ export function expertsFromGguf(
     numChosen: fields.count(key('expert_used_count')),
     ffnDim: expertDim,
     sharedFfnDim: shared === 'gated' ? fields.count(key('expert_shared_feed_forward_length'), ffnDim) : 0,
+    ...(shared === 'sized' ? sizedShared(fields.integer(key('expert_shared_feed_forward_length'), 0)) : {}),
     ...(shared === 'counted' ? countedShared(fields.integer(key('expert_shared_count'), 0), expertDim) : {}),
+    ...groupsOf(fields, [key('expert_group_count'), key('expert_group_used_count')], groupScore),
     score,
     normalize: fields.boolean(key('expert_weights_norm'), routing.normalize),
     scale: scale === 0 ? 1 : scale,
@@ -69,6 +73,8 @@ export interface HubExperts extends Routing {
   readonly shared?: SharedExperts;
   /** Setting with the factor of the weights. */
   readonly scale?: string;
+  /** How groups of experts are ranked. */
+  readonly groupScore?: GroupScore | undefined;
   /** Default: every `decoder_sparse_step`-th layer except those of `mlp_only_layers`. */
   readonly isExpertLayer?: (layer: number) => boolean;
 }
@@ -83,17 +89,19 @@ export function expertsFromHub(
     size = 'moe_intermediate_size',
     shared = 'none',
     scale,
+    groupScore,
     isExpertLayer,
   }: HubExperts,
 ): ExpertConfig {
-  refuseSettings(fields, { n_group: [0, 1] });
   const ffnDim = fields.count(size);
   return checkedExperts(fields, {
     numExperts: fields.count(count),
     numChosen: fields.count('num_experts_per_tok'),
     ffnDim,
     sharedFfnDim: shared === 'gated' ? fields.count('shared_expert_intermediate_size') : 0,
+    ...(shared === 'sized' ? sizedShared(fields.integer('shared_intermediate_size', 0)) : {}),
     ...(shared === 'counted' ? countedShared(fields.integer('n_shared_experts', 0), ffnDim) : {}),
+    ...groupsOf(fields, ['n_group', 'topk_group'], groupScore),
     score,
     normalize: fields.boolean('norm_topk_prob', normalize),
     scale: scale === undefined ? 1 : fields.number(scale, 1),
@@ -101,9 +109,25 @@ export function expertsFromHub(
   });
 }
 
+/** Groups in the settings with these names, of their number and of the number of selected ones. */
+function groupsOf(
+  fields: Fields,
+  [count, chosen]: readonly [count: string, chosen: string],
+  score: GroupScore | undefined,
+): Pick<ExpertConfig, 'groups'> {
+  if (score === undefined) refuseSettings(fields, { [count]: [0, 1] });
+  const numGroups = fields.integer(count, 1);
+  if (score === undefined || numGroups <= 1) return {};
+  return { groups: { numGroups, numChosen: fields.count(chosen), score } };
+}
+
 /** Shared experts without a gate, whose matrices files store as those of one. */
 function countedShared(numShared: number, ffnDim: number): Pick<ExpertConfig, 'sharedFfnDim' | 'numShared'> {
   return { sharedFfnDim: numShared * ffnDim, numShared };
+}
+
+function sizedShared(sharedFfnDim: number): Pick<ExpertConfig, 'sharedFfnDim' | 'numShared'> {
+  return sharedFfnDim === 0 ? { sharedFfnDim } : { sharedFfnDim, numShared: 1 };
 }
 
 function sparseLayers(fields: Fields): (layer: number) => boolean {
@@ -118,11 +142,25 @@ function layersFrom(numLayers: number, hasExperts: (layer: number) => boolean): 
 }
 
 function checkedExperts(fields: Fields, experts: ExpertConfig): ExpertConfig {
-  const { numExperts, numChosen, scale } = experts;
+  const { numExperts, numChosen, scale, groups } = experts;
   if (numExperts > maxExperts) throw fields.refusal('number of experts', `at most ${maxExperts}`, numExperts);
   if (numChosen > numExperts) throw fields.refusal('selected experts', `at most ${numExperts}`, numChosen);
+  if (groups !== undefined) checkGroups(fields, experts, groups);
   if (!Number.isFinite(Math.fround(scale))) throw fields.refusal('scale of experts', 'a number f32 can hold', scale);
   return experts;
+}
+
+function checkGroups(fields: Fields, { numExperts, numChosen }: ExpertConfig, groups: ExpertGroups): void {
+  const size = numExperts / groups.numGroups;
+  const smallest = groups.score === 'best-two' ? 2 : 1;
+  if (!Number.isInteger(size) || size < smallest) {
+    const expected = `a divisor of ${numExperts} with groups of at least ${smallest}`;
+    throw fields.refusal('groups of experts', expected, groups.numGroups);
+  }
+  if (groups.numChosen > groups.numGroups || groups.numChosen * size < numChosen) {
+    const expected = `at most ${groups.numGroups}, with ${numChosen} experts or more`;
+    throw fields.refusal('selected groups of experts', expected, groups.numChosen);
+  }
 }
 
 /** Hugging Face names of the module with experts and of an expert's three matrices. */
@@ -139,8 +177,10 @@ export interface HubExpertNames {
   readonly isInterleaved?: boolean;
   /** Whether the router and the experts have biases. */
   readonly hasBias?: boolean;
-  /** Module of the shared expert. Default: `shared_expert`. */
+  /** Module of the shared expert within a layer. Default: `mlp.shared_expert`. */
   readonly shared?: string;
+  /** The gate and up matrices of the shared expert as one tensor, and its down matrix, in its module. Default: three matrices. */
+  readonly sharedMatrices?: readonly [both: string, down: string];
   /** The bias of the router's scores, which affects only the selection. Default: none. */
   readonly scoreBias?: string;
 }
@@ -165,7 +205,7 @@ export function expertTensors(
       stackTensors(file, { kind, layer, hub, layout, shape: [numExperts, ...shapes[kind]] }),
     ),
     ...scoreBiasTensor(file, numExperts, layer, layout.scoreBias && `${hub}.${layout.scoreBias}`),
-    ...sharedTensors(file, hiddenDim, experts, layer, `${hub}.${layout.shared ?? 'shared_expert'}`),
+    ...sharedTensors(file, hiddenDim, experts, layer, layout),
   ];
 }
 
@@ -237,20 +277,30 @@ function sharedTensors(
   hiddenDim: number,
   { sharedFfnDim, numShared }: ExpertConfig,
   layer: number,
-  shared: string,
+  { shared = 'mlp.shared_expert', sharedMatrices }: HubExpertNames,
 ): WeightRequest[] {
   if (sharedFfnDim === 0) return [];
   const names = tensorNames(file);
   const own = `blk.${layer}`;
+  const hub = `model.layers.${layer}.${shared}`;
   const gate = {
     name: `${own}.ffn_gate_inp_shexp.weight`,
-    storedName: names.isHub ? `${shared}_gate.weight` : `${own}.ffn_gate_inp_shexp.weight`,
+    storedName: names.isHub ? `${hub}_gate.weight` : `${own}.ffn_gate_inp_shexp.weight`,
     shape: names.isHub ? [1, hiddenDim] : [hiddenDim],
   };
+  const [both = '', down = 'down_proj'] = sharedMatrices ?? [];
   return [
-    ...names.matrix([`${own}.ffn_gate_shexp`, `${shared}.gate_proj`], [sharedFfnDim, hiddenDim], 'none'),
-    ...names.matrix([`${own}.ffn_up_shexp`, `${shared}.up_proj`], [sharedFfnDim, hiddenDim], 'none'),
-    ...names.matrix([`${own}.ffn_down_shexp`, `${shared}.down_proj`], [hiddenDim, sharedFfnDim], 'none'),
+    ...names.fused({
+      fused: [`${own}.ffn_gate_up_shexp`, `${hub}.${both}`],
+      parts: [
+        [`${own}.ffn_gate_shexp`, `${hub}.gate_proj`, sharedFfnDim],
+        [`${own}.ffn_up_shexp`, `${hub}.up_proj`, sharedFfnDim],
+      ],
+      numInputs: hiddenDim,
+      bias: 'none',
+      isSplit: !names.isHub || sharedMatrices === undefined,
+    }),
+    ...names.matrix([`${own}.ffn_down_shexp`, `${hub}.${down}`], [hiddenDim, sharedFfnDim], 'none'),
     ...(numShared === undefined ? [gate] : []),
   ];
 }
@@ -329,13 +379,18 @@ function route(
   { b, weight, optionalWeight }: DecoderStep,
   layer: number,
   x: ProgramTensor,
-  { numChosen, score, normalize, scale }: ExpertConfig,
+  { numChosen, score, normalize, scale, groups }: ExpertConfig,
 ): Record<'ids' | 'weights', ProgramTensor> {
   const own = `blk.${layer}`;
   const router = { weight: weight(`${own}.ffn_gate_inp.weight`), bias: optionalWeight(`${own}.ffn_gate_inp.bias`) };
   const logits = b.activation('matmul', { x, ...router });
   const bias = optionalWeight(`${own}.exp_probs_b.bias`);
-  const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalize: normalize, scale });
+  const grouping =
+    groups === undefined
+      ? {}
+      : { numGroups: groups.numGroups, numChosenGroups: groups.numChosen, groupScore: groups.score };
+  const attributes = { k: numChosen, score, normalize, scale, ...grouping };
+  const routed = b.append('expert-route', { logits, bias }, attributes);
   return routed as Record<'ids' | 'weights', ProgramTensor>;
 }
 

@@ -4,31 +4,34 @@
  */
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig, ExpertConfig } from '../program/config.js';
-import { expertsFromGguf, expertsFromHub, type HubExpertNames, type Routing } from './experts.js';
+import { expertsFromGguf, expertsFromHub, type GroupScore, type HubExpertNames, type Routing } from './experts.js';
 
 export const sharedExpertNames: HubExpertNames = {
-  shared: 'shared_experts',
+  shared: 'mlp.shared_experts',
   scoreBias: 'gate.e_score_correction_bias',
 };
 
 /**
  * @param routing defaults of the settings
  * @param numDense default of the number of dense first layers in config.json
- * @throws {FormatError} for invalid settings, and for experts that are selected in groups
+ * @param groupScore how groups of experts are ranked, of which only the best take part in the selection
+ * @throws {FormatError} for invalid settings
  */
 export function sharedExpertsOf(
   file: ModelFile,
   config: DecoderConfig,
   routing: Routing,
   numDense: number,
+  groupScore?: GroupScore,
 ): ExpertConfig {
-  if (file.format === 'gguf') return expertsFromGguf(file, config, routing, 'counted');
+  if (file.format === 'gguf') return expertsFromGguf(file, config, routing, 'counted', groupScore);
   const first = file.fields.integer('first_k_dense_replace', numDense);
   return expertsFromHub(file, config, {
     ...routing,
     count: 'n_routed_experts',
     shared: 'counted',
     scale: 'routed_scaling_factor',
+    groupScore,
     isExpertLayer: (layer) => layer >= first,
   });
 }

@@ -14,6 +14,14 @@ export interface RopeConfig {
   readonly dynamic?: { readonly contextLength: number; readonly factor: number };
 }
 
+/** Groups of experts. */
+export interface ExpertGroups {
+  readonly numGroups: number;
+  readonly numChosen: number;
+  /** Whether a group is ranked by its best expert or by the sum of its best two. */
+  readonly score: 'best' | 'best-two';
+}
+
 /** The mixture of experts that replaces the FFN of some layers. */
 export interface ExpertConfig {
   readonly numExperts: number;
@@ -25,6 +33,8 @@ export interface ExpertConfig {
   /** Number of shared experts that have no gate and are stored as one. Default: a shared expert has a gate. */
   readonly numShared?: number;
   readonly score: 'softmax' | 'sigmoid';
+  /** Groups of neighbors, of which only the best take part in the selection: see the op `expert-route`. Default: none. */
+  readonly groups?: ExpertGroups;
   /** Whether the weights of the selected experts are normalized to sum to 1. */
   readonly normalize: boolean;
   /** Factor applied to the weights. */

@@ -247,4 +247,12 @@ export function isPredictorTensor(name: string, { numLayers }: DecoderConfig): b
 }
 
 /** Architectures whose GGUF files have interleaved rotary pairs, by reordered rows of q and k, and whose folders have split halves. */
-export const neighborsInGguf: readonly string[] = ['llama', 'mistral3', 'mixtral', 'granite', 'granitemoe', 'smollm3'];
+export const neighborsInGguf: readonly string[] = [
+  'llama',
+  'mistral3',
+  'mixtral',
+  'granite',
+  'granitemoe',
+  'granitehybrid',
+  'smollm3',
+];

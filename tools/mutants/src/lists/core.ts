@@ -129,6 +129,13 @@ export const coreMutants: readonly Mutant[] = [
     only: 'gated-delta',
   },
   {
+    file: 'packages/ops/src/ops/selective-scan.ts',
+    find: 'let sum = skip.data[head] * x.data[at];',
+    replace: 'let sum = 0;',
+    tests: ['packages/conformance/test/reference.test.ts'],
+    only: 'selective-scan',
+  },
+  {
     file: 'packages/ops/src/ops/block-box-append.ts',
     find: 'keyMax.data.fill(-Infinity, summary * headDim, (summary + 1) * headDim);',
     replace: 'keyMax.data.fill(0, summary * headDim, (summary + 1) * headDim);',

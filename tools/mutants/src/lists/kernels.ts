@@ -63,6 +63,20 @@ export const kernelsMutants: readonly Mutant[] = [
     only: 'short-conv',
   },
   {
+    file: 'packages/backend-wasm/assembly/ops/expert-route.ts',
+    find: 'for (let i = attributes.numChosenGroups * size; i < numGroups * size; i++) {',
+    replace: 'for (let i = attributes.numChosenGroups * size + 1; i < numGroups * size; i++) {',
+    tests: ['test/conformance.test.ts'],
+    only: 'expert-route',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/selective-scan.ts',
+    find: 'if (j < numDecays) value =',
+    replace: 'if (j < 1) value =',
+    tests: ['test/conformance.test.ts'],
+    only: 'selective-scan',
+  },
+  {
     file: 'packages/backend-wasm/assembly/ops/gated-delta.ts',
     find: 'const next = t + 1 < runEnd ? k + unitBytes : k;',
     replace: 'const next = k;',
