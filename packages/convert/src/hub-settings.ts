@@ -8,6 +8,7 @@ import {
 } from '@winnow/models';
 import { FormatError } from '@winnow/tensor';
 import { activationNames, latentArchitecture } from './gguf-settings.js';
+import { deltaSettings, layerKinds, stateSpaceSettings } from './recurrent-settings.js';
 import { ropeToHub } from './rope-values.js';
 
 export type Json = Record<string, unknown>;
@@ -306,25 +307,14 @@ function graniteExpertSettings(source: Source): Json {
 }
 
 function graniteHybridSettings(source: Source): Json {
-  const { fields, description, hasBias } = source;
-  const { config } = description;
-  const key = (part: string): string => `granitehybrid.${part}`;
-  const numHeads = fields.count(key('ssm.time_step_rank'));
-  const innerDim = fields.count(key('ssm.inner_size'));
+  const { config } = source.description;
+  const first = config.recurrentLayers?.indexOf(true) ?? -1;
   return {
     ...graniteExpertSettings(source),
     ...(config.experts === undefined ? { num_local_experts: 0, num_experts_per_tok: 0 } : {}),
     shared_intermediate_size: config.experts?.sharedFfnDim ?? config.ffnDim,
     position_embedding_type: config.rope === undefined ? 'nope' : 'rope',
-    layer_types: config.recurrentLayers?.map((isRecurrent) => (isRecurrent ? 'mamba' : 'attention')),
-    mamba_n_heads: numHeads,
-    mamba_d_head: innerDim / numHeads,
-    mamba_expand: innerDim / config.hiddenDim,
-    mamba_n_groups: 1,
-    mamba_d_state: fields.count(key('ssm.state_size')),
-    mamba_d_conv: fields.count(key('ssm.conv_kernel'), 4),
-    mamba_conv_bias: hasBias(`blk.${config.recurrentLayers?.indexOf(true)}.ssm_conv1d`),
-    mamba_proj_bias: false,
+    ...stateSpaceSettings(source.fields, config, source.hasBias(`blk.${first}.ssm_conv1d`)),
   };
 }
 
@@ -414,34 +404,6 @@ function attentionScale(description: EmbedderDescription): number {
       ? (description as ModelDescription).buildProgram({ ...sizes, maxOutputRows: 1, cache, topK: 1 })
       : description.buildEmbeddingProgram({ ...sizes, pooling: 'mean' });
   return Number(program.records.find(({ op }) => op === 'attention')?.attributes['scale']);
-}
-
-function layerKinds({ recurrentLayers = [] }: DecoderConfig, kind: string): string[] {
-  return recurrentLayers.map((isRecurrent) => (isRecurrent ? kind : 'full_attention'));
-}
-
-function deltaSettings(fields: Fields, config: DecoderConfig): Json {
-  const key = (part: string): string => `${config.architecture}.${part}`;
-  const numValueHeads = fields.count(key('ssm.time_step_rank'));
-  const keyDim = fields.count(key('ssm.state_size'));
-  const sections = fields.raw(key('rope.dimension_sections')) as ArrayLike<number> | undefined;
-  const { rope } = config;
-  return {
-    linear_num_key_heads: fields.count(key('ssm.group_count')),
-    linear_num_value_heads: numValueHeads,
-    linear_key_head_dim: keyDim,
-    linear_value_head_dim: fields.count(key('ssm.inner_size'), numValueHeads * keyDim) / numValueHeads,
-    linear_conv_kernel_dim: fields.count(key('ssm.conv_kernel'), 4),
-    attn_output_gate: true,
-    layer_types: layerKinds(config, 'linear_attention'),
-    head_dim: config.headDim,
-    rope_parameters: {
-      ...((rope && ropeToHub(rope)) ?? { rope_type: 'default' }),
-      rope_theta: rope?.base,
-      partial_rotary_factor: (rope?.rotaryDim ?? config.headDim) / config.headDim,
-      ...(sections === undefined ? {} : { mrope_section: Array.from(sections).slice(0, 3), mrope_interleaved: true }),
-    },
-  };
 }
 
 /** Field names of older architectures. */

@@ -10,11 +10,12 @@ const silu = activationFunction('silu');
 export const convActivations: readonly string[] = ['none', 'silu'];
 
 /**
- * Causal depthwise convolution with a short kernel: `y[t, c] = act(bias[c] + sum_{i < K} weight[c, i] * x[t - K + 1 + i, c])`.
+ * Causal depthwise convolution with a short kernel:
+ * `y[t, c] = act(bias[c] + sum_{i < K} weight[c, i] * x[t - K + 1 + i, c])`.
  * The last tap meets the current token; tokens before the step come from the state, zeros from before the sequence.
  *
- * Shapes: x and y `[T, C]`, weight `[C, K]`, K at least 2, bias `[C]` (without it 0), all f32; state `[R, J, C]` f32 holds the last J = K - 1 rows
- * of x, the oldest first. State rows: see `recurrent-state.ts`.
+ * Shapes: x and y `[T, C]`, weight `[C, K]`, K at least 2, bias `[C]` (without it 0), all f32; state `[R, J, C]` f32 holds
+ * the last J = K - 1 rows of x, the oldest first. State rows: see `recurrent-state.ts`.
  * Numerics: sums in f64.
  */
 export const shortConv: OpSpec = {

@@ -257,6 +257,20 @@ export const coreMutants: readonly Mutant[] = [
     tests: ['test/goldens/rotary-lengths.test.ts'],
   },
   {
+    file: 'packages/models/src/architectures/deepseek2.ts',
+    find: "isV3 ? 'best-two' : 'best'",
+    replace: "isV3 ? 'best' : 'best-two'",
+    tests: ['packages/engine/test/goldens/architectures.test.ts'],
+    only: 'groups',
+  },
+  {
+    file: 'packages/models/src/blocks/state-space.ts',
+    find: 'c: part(innerDim + groupDim, numGroups, stateDim),',
+    replace: 'c: part(innerDim, numGroups, stateDim),',
+    tests: ['packages/engine/test/goldens/architectures.test.ts'],
+    only: 'granitehybrid',
+  },
+  {
     file: 'packages/models/src/program/rotary-lengths.ts',
     find: 'Math.max(contextLength, key, position + 1)',
     replace: 'Math.max(contextLength, key)',

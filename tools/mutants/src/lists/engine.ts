@@ -9,20 +9,6 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/experts.test.ts', 'packages/engine/test/goldens/architectures.test.ts'],
   },
   {
-    file: 'packages/models/src/architectures/deepseek2.ts',
-    find: "isV3 ? 'best-two' : 'best'",
-    replace: "isV3 ? 'best' : 'best-two'",
-    tests: ['packages/engine/test/goldens/architectures.test.ts'],
-    only: 'groups',
-  },
-  {
-    file: 'packages/models/src/blocks/state-space.ts',
-    find: 'c: part(innerDim + groupDim, numGroups, stateDim),',
-    replace: 'c: part(innerDim, numGroups, stateDim),',
-    tests: ['packages/engine/test/goldens/architectures.test.ts'],
-    only: 'granitehybrid',
-  },
-  {
     file: 'packages/models/src/architectures/lfm2.ts',
     find: 'return multiple * Math.ceil(scaled / multiple);',
     replace: 'return multiple * Math.floor(scaled / multiple);',
