@@ -18,6 +18,7 @@ import { startS3Server } from '@winnow/test-utils';
 
 const [tokens = '2048', threads = String(availableParallelism()), location = demoModelUrl] = process.argv.slice(2);
 const numTokens = Number(tokens);
+const numPages = Math.floor(numTokens / 64);
 const folder = mkdtempSync(join(tmpdir(), 'winnow-pages-'));
 /** Tokens that any vocabulary has; the last one is computed. */
 const prompt = Array.from({ length: numTokens + 1 }, (_, index) => 50 + ((index * 31) % 200));
@@ -29,13 +30,20 @@ interface Measured {
   readonly text: string;
 }
 
+/** How long the model that answers takes to compute a page. */
+let computeMs = 0;
+
 /** Answers the prompt once, after another prompt of the same length has shown how long computing takes. */
 async function answer(promptCache: PromptStore | undefined, isMeasured: boolean): Promise<Measured> {
   const cache = promptCache === undefined ? {} : { promptCache };
   const options = { context: 2 * prompt.length + 128, threads: Number(threads), maxSessions: 1, ...cache };
   await using model = await loadModel(location, options);
   const generate = { maxTokens: 1, temperature: 0, ignoreEos: true };
-  if (isMeasured) await model.generate(prompt.toReversed(), generate).result();
+  if (isMeasured) {
+    computeMs = 0; // the store is asked for the first page
+    const { timings } = await model.generate(prompt.toReversed(), generate).result();
+    computeMs = timings.promptMs / numPages;
+  }
   const startMs = performance.now();
   const { cachedTokens, text } = await model.generate(prompt, generate).result();
   const promptMs = performance.now() - startMs;
@@ -63,12 +71,12 @@ async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; clo
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => server.close() };
 }
 
-/** A store that delays each page. */
-function delayed(store: PromptStore, delayMs: number): PromptStore {
+/** A store that delays each page by a multiple of the time that the model takes to compute one. */
+function delayed(store: PromptStore, factor: number): PromptStore {
   return {
     ...{ has: () => true, write: async () => {}, remove: async () => {}, statistics: () => store.statistics() },
     async read(key) {
-      await sleep(delayMs);
+      await sleep(factor * computeMs);
       return store.read(key);
     },
   };
@@ -80,9 +88,8 @@ const ofBlobs = createFolderBlobStore(join(folder, 'blobs'));
 const http = await serveBlobs(ofBlobs);
 try {
   const computed = await answer(undefined, false);
-  const numPages = Math.floor(numTokens / 64);
-  const computeMs = computed.promptMs / numPages;
-  say(`computed: ${numPages} pages in ${computed.promptMs.toFixed(0)} ms, ${computeMs.toFixed(2)} ms a page`);
+  const pageMs = (computed.promptMs / numPages).toFixed(2);
+  say(`computed: ${numPages} pages in ${computed.promptMs.toFixed(0)} ms, ${pageMs} ms a page`);
   const credentials = { accessKeyId: 'S3RVER', secretAccessKey: 'S3RVER' };
   const inS3 = createS3BlobStore(`s3://${s3.bucket}/pages`, { endpoint: s3.url, credentials });
   const opened = () => openPromptStore(join(folder, 'pages'), { maxBytes: 1e11 });
@@ -108,7 +115,7 @@ try {
     );
   }
   for (const factor of [0.5, 2, 8]) {
-    const { promptMs, numPages: numRead } = await answer(delayed(await opened(), factor * computeMs), true);
+    const { promptMs, numPages: numRead } = await answer(delayed(await opened(), factor), true);
     const place = `each page ${factor} times as late as computed`;
     say(`${place}: ${numRead} of ${numPages} pages restored, ${promptMs.toFixed(0)} ms`);
   }

@@ -1,6 +1,6 @@
 /**
- * Keeps the pages of computed prompts in a store and restores them, also in later runs of the program. Works with whole
- * pages at the beginning of a prompt, for models without recurrent state whose cache is in the pool.
+ * Keeps the pages of computed prompts and of answers in a store and restores them, also in later runs of the program. Works with
+ * whole pages at the beginning of a sequence, for models without recurrent state whose cache is in the pool.
  */
 import type { SessionOptionValue } from '@winnow/kv-cache';
 import type { PromptCacheMetrics } from '../../metrics/model-metrics.js';
@@ -9,7 +9,7 @@ import type { Scheduler } from '../scheduler.js';
 import type { Sequence } from '../sequence.js';
 import { decodePage, encodePage, writePage, type PageRows } from './page-codec.js';
 import { pageKeys } from './page-keys.js';
-import { maxReadAhead, PageTier } from './page-tier.js';
+import { ComputeTime, maxReadAhead, PageTier } from './page-tier.js';
 import type { PromptStore } from './store.js';
 
 /** What saved contents depend on. */
@@ -41,12 +41,11 @@ const maxPending = 4;
 export class PromptCache {
   readonly #parts: PromptCacheParts;
   readonly #tiers: readonly PageTier[];
+  readonly #computing: ComputeTime;
   #storing: Promise<void> = Promise.resolve();
   #numPending = 0;
   #isClosed = false;
   #lastProblem = '';
-  #computedTokens = 0;
-  #computedMs = 0;
   #readPages = 0;
   #readMs = 0;
   #storedPages = 0;
@@ -56,6 +55,7 @@ export class PromptCache {
   constructor(parts: PromptCacheParts) {
     this.#parts = parts;
     this.#tiers = parts.stores.map((store) => new PageTier(store));
+    this.#computing = new ComputeTime(parts.pool.manager.blockSize);
   }
 
   metrics(): PromptCacheMetrics {
@@ -72,8 +72,7 @@ export class PromptCache {
 
   /** Measures prefill. */
   noteComputed(numTokens: number, milliseconds: number): void {
-    this.#computedTokens += numTokens;
-    this.#computedMs += milliseconds;
+    this.#computing.note(numTokens, milliseconds);
   }
 
   /**
@@ -92,7 +91,7 @@ export class PromptCache {
     const whole = prompt.subarray(0, numPages * blockSize);
     const keys = pageKeys(whole, { sessionKey, salt: sequence.salt, blockSize });
     for (let index = 0; index < first; index++) await keys.next();
-    for (const tier of this.#tiers) tier.beginPrompt(this.#computeMs());
+    for (const tier of this.#tiers) tier.beginPrompt(this.#computing.pageMs);
     const ahead: Promise<ReadPage | undefined>[] = [];
     let [numStarted, numRestored] = [first, first];
     for (;;) {
@@ -109,12 +108,17 @@ export class PromptCache {
     return (numRestored - first) * blockSize;
   }
 
-  /** Stores the pages of the first `numTokens` tokens of a sequence while it goes on. Never fails. */
-  save(sequence: Sequence, numTokens: number): void {
+  /**
+   * Stores the pages of the first `numTokens` tokens of a sequence while it goes on. Never fails.
+   * @param numSaved of an earlier call: nothing is done unless there are more pages
+   */
+  save(sequence: Sequence, numTokens: number, numSaved = 0): void {
     const { pool } = this.#parts;
     const { manager } = pool;
-    const numPages = Math.floor(numTokens / manager.blockSize);
-    if (this.#isClosed || this.#numPending >= maxPending || numPages === 0 || !sequence.view.isShareable) return;
+    const pagesOf = (count: number): number => Math.floor(count / manager.blockSize);
+    const numPages = pagesOf(numTokens);
+    if (this.#isClosed || this.#numPending >= maxPending || numPages <= pagesOf(numSaved)) return;
+    if (sequence.preempted !== undefined || !sequence.view.isShareable) return;
     const tokens = sequence.view.tokens.slice(0, numPages * manager.blockSize);
     const fork = manager.fork(sequence.view.id);
     pool.drafts.add(fork.id);
@@ -138,14 +142,8 @@ export class PromptCache {
     await this.#storing;
   }
 
-  /** Time to compute a page, by the average so far; undefined before anything was computed. */
-  #computeMs(): number | undefined {
-    if (this.#computedTokens === 0) return undefined;
-    return (this.#computedMs / this.#computedTokens) * this.#parts.pool.manager.blockSize;
-  }
-
   #isAnyWorthReading(): boolean {
-    return this.#tiers.some((tier) => tier.isWorthReading(this.#computeMs()));
+    return this.#tiers.some((tier) => tier.isWorthReading(this.#computing.pageMs));
   }
 
   /** Waits for a page. Returns whether it was appended to the sequence. */
@@ -159,13 +157,14 @@ export class PromptCache {
     const { blockSize } = pool.manager;
     const startMs = now();
     const page = await reading;
-    const waitMs = now() - startMs;
     if (page === undefined) return false;
+    const readyMs = now();
     const tokens = tokensOf(prompt, index, blockSize);
-    const placedMs = await scheduler.exclusive(() => this.#place(sequence, index * blockSize, tokens, page.rows));
-    if (placedMs === undefined) return false;
-    // without the time of stores that were asked before, and of copying other pages
-    const costMs = Math.min(waitMs, page.readMs) + placedMs;
+    const isPlaced = await scheduler.exclusive(() => this.#place(sequence, index * blockSize, tokens, page.rows));
+    if (!isPlaced) return false;
+    // without the time of stores that were asked before, and of copying other pages; with the step of other sequences that runs until
+    // the page can be copied
+    const costMs = Math.min(readyMs - startMs, page.readMs) + now() - readyMs;
     page.tier.noteRead(costMs);
     this.#readPages++;
     this.#readMs += costMs;
@@ -176,7 +175,7 @@ export class PromptCache {
   async #read(key: string, tokens: Int32Array): Promise<ReadPage | undefined> {
     const { now } = this.#parts;
     for (const tier of this.#tiers) {
-      if (!tier.isWorthReading(this.#computeMs())) continue;
+      if (!tier.isWorthReading(this.#computing.pageMs)) continue;
       tier.noteStart();
       const startMs = now();
       const rows = await this.#readFrom(tier.store, key, tokens);
@@ -205,28 +204,22 @@ export class PromptCache {
     }
   }
 
-  /** Between two steps. Returns the time it took, or undefined if there is no room or the sequence has changed. */
-  async #place(
-    sequence: Sequence,
-    firstPosition: number,
-    tokens: Int32Array,
-    rows: PageRows,
-  ): Promise<number | undefined> {
-    const { pool, now } = this.#parts;
+  /** Between two steps. Returns false if there is no room or the sequence has changed. */
+  async #place(sequence: Sequence, firstPosition: number, tokens: Int32Array, rows: PageRows): Promise<boolean> {
+    const { pool } = this.#parts;
     const { view } = sequence;
     const isHere = sequence.preempted === undefined && view.numTokens === firstPosition;
-    if (!isHere || !pool.hasRoomFor(view.id, tokens.length)) return undefined;
-    const startMs = now();
+    if (!isHere || !pool.hasRoomFor(view.id, tokens.length)) return false;
     try {
       sequence.append(tokens);
       await pool.memory.flush();
       await writePage(pool, view.blocks.at(-1) as number, firstPosition, rows);
       sequence.commit(false);
-      return now() - startMs;
+      return true;
     } catch (error) {
       sequence.rollback(); // the tokens are computed; a lost device is noticed by the next step
       this.#note('could not restore a page', error);
-      return undefined;
+      return false;
     }
   }
 
