@@ -38,10 +38,10 @@ export const openTokenizer: EngineApi['openTokenizer'] = api.openTokenizer;
 export const weightsHash: EngineApi['weightsHash'] = api.weightsHash;
 
 /**
- * Opens a folder that keeps the KV cache pages of prompts between runs of the program, for the option `promptCache` of
- * `loadModel`: a prompt that begins like an earlier one is read from the folder instead of being computed again. Only
- * the owner can read the files, which hold keys, values and tokens of prompts. Several models may share a store and its
- * size limit.
+ * Opens a folder that keeps the KV cache pages of prompts and answers between runs of the program, for the option
+ * `promptCache` of `loadModel`: a prompt that begins like an earlier one is read from the folder instead of being
+ * computed again. Only the owner can read the files, which hold keys, values and tokens. Several models may share a
+ * store and its size limit.
  * @throws {IoError} when the folder cannot be created or read
  * @throws {ArgumentError} for a limit that is not a positive number, and on hosts without a file system
  */

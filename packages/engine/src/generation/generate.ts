@@ -163,6 +163,8 @@ export class GenerationRun {
       this.#speculation?.dispose();
       this.#forgetUnseen();
     }
+    // the next prompt of a conversation begins with the answer
+    this.#pagesOf?.save(this.#sequence, this.#sequence.tokens.length, this.#firstPrompt.length);
     return this.#result(finishReason, numCached, promptMs, now() - startMs - promptMs - pausedMs);
   }
 
@@ -199,7 +201,7 @@ export class GenerationRun {
     return this.#prompt.length + this.#generated.length >= maxTokens;
   }
 
-  /** Pages of prompts are computed by the policy of prefill. */
+  /** Pages of prompts are computed by the policy of prefill, those of answers by the policy of decode. */
   get #pagesOf(): LoadedModel['promptCache'] {
     return this.#options.promptPhase === 'decode' ? undefined : this.#model.promptCache;
   }
@@ -210,8 +212,7 @@ export class GenerationRun {
   }
 
   #storePages(numCached: number, milliseconds: number): void {
-    const numComputed = this.#prompt.length - numCached;
-    this.#pagesOf?.noteComputed(numComputed, milliseconds);
+    if (this.#numResumed === 0) this.#pagesOf?.noteComputed(this.#prompt.length - numCached, milliseconds);
     this.#pagesOf?.save(this.#sequence, this.#firstPrompt.length);
   }
 

@@ -21,8 +21,8 @@ export interface RuntimeOptions {
   /** Called on evictions, block copies, preemptions, offloading and waiting as they happen. */
   readonly onEvent?: (event: EngineEvent) => void;
   /**
-   * Where pages of prompts are kept for later runs (`openPromptStore`). Several are asked in their order, each as long as reading
-   * from it is cheaper than computing. Default: nowhere.
+   * Where pages of prompts and answers are kept for later runs (`openPromptStore`). Several are asked in their order, each as
+   * long as reading from it is cheaper than computing. Default: nowhere.
    */
   readonly promptCache?: PromptStore | readonly PromptStore[];
 }

@@ -30,9 +30,9 @@ const pages = (): Promise<string[]> => readdir(join(folder, 'pages'));
 /** Generates in a model of its own, as after a restart, and waits until its pages are stored. */
 async function run(
   promptCache: PromptStore | readonly PromptStore[] | undefined,
-  options: LoadOptions & { readonly salt?: string; readonly prompt?: number[] } = {},
+  options: LoadOptions & { readonly salt?: string; readonly prompt?: number[]; readonly maxTokens?: number } = {},
 ) {
-  const { salt, prompt = ids(200), ...load } = options;
+  const { salt, prompt = ids(200), maxTokens = greedy.maxTokens, ...load } = options;
   const notices: string[] = [];
   const onEvent = (event: EngineEvent): void => void (event.kind === 'notice' && notices.push(event.text));
   const model: Model = await loadModel(path, {
@@ -41,7 +41,8 @@ async function run(
   });
   try {
     const salted = salt === undefined ? {} : { cacheSalt: salt };
-    const { tokens, cachedTokens } = await model.generate(prompt, { ...greedy, ...salted }).result();
+    const generate = { ...greedy, ...salted, maxTokens };
+    const { tokens, cachedTokens } = await model.generate(prompt, generate).result();
     const { blockSize, numUsedBlocks } = model.metrics().cache;
     while (model.metrics().cache.numUsedBlocks > 0) await new Promise((resolve) => setTimeout(resolve, 1));
     return { tokens, cachedTokens, blockSize, numUsedBlocks, notices, metrics: model.metrics().promptCache };
@@ -90,6 +91,34 @@ describe('after a restart', () => {
     const again = await run(await open(), options);
     expect(again.tokens).toEqual(first.tokens);
     expect([first.cachedTokens, again.cachedTokens > 0]).toEqual([0, true]);
+  });
+});
+
+describe('the next prompt of a conversation', () => {
+  test.each<[string, LoadOptions]>([
+    ['dense attention', {}],
+    ['other attention for answers', { attention: 'prefill=dense;decode=page-topk:budget=128' }],
+  ])('finds the pages of the answer in another process, with %s', async (_name, load) => {
+    const options = { ...load, prompt: ids(100), maxTokens: 100 };
+    const first = await run(await open(), { ...options, salt: 'a' });
+    const prompt = [...ids(100), ...first.tokens, ...ids(20)];
+    // the last token of an answer is not computed
+    const numTokens = Math.floor(199 / first.blockSize) * first.blockSize;
+    expect(numTokens).toBeGreaterThan(100);
+    const next = await run(await open(), { ...load, salt: 'a', prompt });
+    expect(next.cachedTokens).toBe(numTokens);
+    expect((await run(await open(), { ...load, salt: 'b', prompt })).cachedTokens).toBe(0);
+    // as in the process that has answered, which has the pages in its cache
+    await using model = await loadModel(path, { context: 512, threads: 1, ...load });
+    await model.generate(ids(100), { ...greedy, maxTokens: 100 }).result();
+    const { tokens, cachedTokens } = await model.generate(prompt, greedy).result();
+    expect([cachedTokens, tokens]).toEqual([numTokens, next.tokens]);
+  });
+
+  test('finds no page of the answer when that has none', async () => {
+    const { metrics } = await run(await open(), { prompt: ids(100), maxTokens: 28 });
+    expect(metrics?.numStoredPages).toBe(1);
+    expect((await run(await open(), { prompt: ids(100), maxTokens: 29 })).metrics?.numStoredPages).toBe(1);
   });
 });
 

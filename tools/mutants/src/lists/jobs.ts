@@ -105,6 +105,24 @@ export const jobsMutants: readonly Mutant[] = [
     tests: ['test/runtime/prompt-cache.test.ts'],
   },
   {
+    file: 'packages/engine/src/runtime/prompt-cache/prompt-cache.ts',
+    find: 'page.readMs) + now() - readyMs;',
+    replace: 'page.readMs);',
+    tests: ['src/runtime/prompt-cache/prompt-cache.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/prompt-cache/page-tier.ts',
+    find: 'if (numTokens >= this.#blockSize) this.#pages',
+    replace: 'if (numTokens > 0) this.#pages',
+    tests: ['src/runtime/prompt-cache/prompt-cache.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/generate.ts',
+    find: 'save(this.#sequence, this.#sequence.tokens.length, this',
+    replace: 'save(this.#sequence, this.#firstPrompt.length, this',
+    tests: ['test/runtime/prompt-cache.test.ts'],
+  },
+  {
     file: 'apps/server/src/prompt-cache/blob-prompt-store.ts',
     find: 'this.#pausedUntilMs = this.#options.now() + this.#options.pauseMs;',
     replace: '',
