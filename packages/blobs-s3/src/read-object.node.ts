@@ -16,20 +16,11 @@ export interface ReadPlace extends ObjectPlace {
 /** The client itself waits between its attempts to send a request. */
 const retryDelayMs = 50;
 
-/** An answer, and the version of the object. */
-interface VersionedAnswer extends BlobAnswer {
-  readonly etag: string | undefined;
-}
-
 export async function* readObject(place: ReadPlace, options: ReadBlobOptions): AsyncGenerator<Uint8Array, void, void> {
   const { source, maxAttempts } = place;
   const { signal } = options;
-  let etag = options.version;
-  const open = async (offset: number, end: number | undefined): Promise<BlobAnswer> => {
-    const answer = offset === end ? await find(place, etag, signal) : await get(place, offset, end, etag, signal);
-    etag ??= answer.etag;
-    return answer;
-  };
+  const open = (offset: number, end: number | undefined, etag: string | undefined): Promise<BlobAnswer> =>
+    offset === end ? find(place, etag, signal) : get(place, offset, end, etag, signal);
   const errorOf = (cause: unknown): unknown => s3Error(cause, source, 'read', signal);
   yield* readStream({ source, maxAttempts, retryDelayMs, open, errorOf }, options);
 }
@@ -39,10 +30,10 @@ async function find(
   { client, bucket: Bucket, key: Key }: ReadPlace,
   etag: string | undefined,
   signal: AbortSignal | undefined,
-): Promise<VersionedAnswer> {
+): Promise<BlobAnswer> {
   const command = new HeadObjectCommand({ Bucket, Key, ...conditionOf(etag) });
   const { ContentLength: sizeBytes = 0, ETag } = await client.send(command, sendOptions(signal));
-  return { sizeBytes, body: nothing(), etag: ETag };
+  return { sizeBytes, body: nothing(), version: ETag };
 }
 
 /** Of the version that was found, or none. */
@@ -52,7 +43,7 @@ async function get(
   end: number | undefined,
   etag: string | undefined,
   signal: AbortSignal | undefined,
-): Promise<VersionedAnswer> {
+): Promise<BlobAnswer> {
   const { client, bucket: Bucket, key: Key } = place;
   // an empty object has no ranges, but an answer without one
   const isWhole = offset === 0 && end === undefined;
@@ -62,7 +53,8 @@ async function get(
     const { Body, ContentLength = 0, ContentRange, ETag } = await client.send(command, sendOptions(signal));
     const total = /\/(\d+)$/.exec(ContentRange ?? '')?.[1];
     const sizeBytes = total === undefined ? ContentLength : Number(total);
-    return { sizeBytes, body: Body as Readable, etag: ETag };
+    const body = Body as Readable;
+    return { sizeBytes, body, version: ETag, discard: async () => void body.destroy() };
   } catch (error) {
     const { $metadata } = error as { readonly $metadata?: { readonly httpStatusCode?: number } };
     if ($metadata?.httpStatusCode !== 416) throw error;

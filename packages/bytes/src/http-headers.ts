@@ -1,4 +1,4 @@
-/** Parses the HTTP headers that `httpSource` needs (RFC 9110). */
+/** Parses the HTTP headers of contents that are read by ranges (RFC 9110). */
 
 /** The parts of `Content-Range: bytes 0-9/100`, where a part may be `*`; `undefined` when absent or malformed. */
 export function contentRangeOf(
@@ -34,8 +34,11 @@ export function isTransient(status: number): boolean {
   return [408, 425, 429, 500, 502, 503, 504].includes(status);
 }
 
-/** `Retry-After` in seconds as milliseconds; 0 when absent or a date. */
+/** Longest `Retry-After` that is respected: readers have given up by the time that a longer one is over. */
+const maxRetryAfterMs = 30_000;
+
+/** `Retry-After` in seconds as milliseconds, at most 30 s; 0 when absent or a date. */
 export function retryAfterMs(headers: Headers): number {
   const seconds = Number(headers.get('retry-after') ?? 0);
-  return Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : 0;
+  return Number.isFinite(seconds) && seconds > 0 ? Math.min(seconds * 1000, maxRetryAfterMs) : 0;
 }

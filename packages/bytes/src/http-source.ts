@@ -33,9 +33,6 @@ const httpSourceNames: OptionNames<HttpSourceOptions> = {
   retryDelayMs: true,
 };
 
-/** Longest `Retry-After` that is respected; a longer one is reported as an error. */
-const maxRetryAfterMs = 30_000;
-
 /**
  * Largest file that is taken whole from a server that ignores `Range`. The largest tokenizers have 35 MB; weights would
  * fill the memory before anything could be planned.
@@ -180,8 +177,7 @@ class HttpSource implements ByteSource {
     }
     if (!isTransient(response.status)) return response;
     await discard(response);
-    const waitMs = Math.min(retryAfterMs(response.headers), maxRetryAfterMs);
-    throw new TransientError(`HTTP status ${response.status}`, waitMs);
+    throw new TransientError(`HTTP status ${response.status}`, retryAfterMs(response.headers));
   }
 
   async #probe(signal: AbortSignal): Promise<Probe> {

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, expect, it } from 'vitest';
+import { afterAll, expect, it, vi } from 'vitest';
 import { ReleasedError } from '@winnow/tensor';
 import { blobByteSource, type BlobInfo, type BlobStore } from '../src/index.js';
 import { createFolderBlobStore, createHttpBlobStore } from '../src/index.node.js';
@@ -176,6 +176,29 @@ it('takes no blob for empty whose length the server does not say', async () => {
 });
 
 const firstPart = (store: BlobStore, key: string): Promise<unknown> => store.read(key)[Symbol.asyncIterator]().next();
+
+it('reads again when the server says so, and not what it refuses', async () => {
+  const answers: Response[] = [
+    new Response(null, { status: 425, headers: { 'retry-after': '7' } }),
+    new Response('012', { headers: { 'content-length': '3' } }),
+    new Response(null, { status: 501 }),
+  ];
+  let numRequests = 0;
+  const send = (): Promise<Response> => Promise.resolve(answers[numRequests++] as Response);
+  const store = createHttpBlobStore('http://host', { fetch: send });
+  vi.useFakeTimers();
+  try {
+    const part = firstPart(store, 'a');
+    await vi.advanceTimersByTimeAsync(6999);
+    expect(numRequests).toBe(1);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(await part).toMatchObject({ value: Uint8Array.from(Buffer.from('012')) });
+    await expect(firstPart(store, 'a')).rejects.toMatchObject({ reason: 'failed' });
+    expect(numRequests).toBe(3);
+  } finally {
+    vi.useRealTimers();
+  }
+});
 
 it('takes no answer for the bytes that it wants, if it has others', async () => {
   const answers: Response[] = [

@@ -1,4 +1,5 @@
 /** Why a blob could not be read or written, for programs that react to it. */
+import { isTransient } from '@winnow/bytes';
 import { IoError } from '@winnow/tensor';
 
 /**
@@ -25,13 +26,16 @@ export type BlobErrorReason =
 export class BlobError extends IoError {
   override readonly name: string = 'BlobError';
   readonly reason: BlobErrorReason;
+  /** Time that the store asks for before another attempt, in milliseconds. */
+  readonly retryAfterMs: number;
 
   constructor(
-    fields: { source: string; byteOffset?: number; message: string; reason: BlobErrorReason },
+    fields: { source: string; byteOffset?: number; message: string; reason: BlobErrorReason; retryAfterMs?: number },
     options?: { cause?: unknown },
   ) {
     super(fields, options);
     this.reason = fields.reason;
+    this.retryAfterMs = fields.retryAfterMs ?? 0;
   }
 
   static override isInstance(value: unknown): value is BlobError {
@@ -64,12 +68,10 @@ const reasonsOfStatuses: Readonly<Record<number, BlobErrorReason>> = {
   401: 'denied',
   403: 'denied',
   404: 'missing',
-  408: 'unavailable',
   410: 'missing',
-  429: 'unavailable',
 };
 
 /** What an HTTP status says. */
 export function reasonOfStatus(status: number): BlobErrorReason {
-  return reasonsOfStatuses[status] ?? (status >= 500 ? 'unavailable' : 'failed');
+  return reasonsOfStatuses[status] ?? (isTransient(status) ? 'unavailable' : 'failed');
 }

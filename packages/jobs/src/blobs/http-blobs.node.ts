@@ -1,9 +1,9 @@
 /** Blobs behind HTTP: GET with ranges, HEAD, PUT and DELETE, as object stores and WebDAV servers have them. */
 import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
-import { contentRangeOf, isHtml, validatorOf } from '@winnow/bytes';
+import { contentRangeOf, isHtml, retryAfterMs, validatorOf } from '@winnow/bytes';
 import { ArgumentError, checkOptions, WinnowError, type OptionNames } from '@winnow/tensor';
-import { BlobError, changedBlob, existingBlob, missingBlob, reasonOfStatus } from './blob-error.js';
+import { BlobError, existingBlob, missingBlob, reasonOfStatus } from './blob-error.js';
 import {
   callOptionNames,
   checkKey,
@@ -84,16 +84,8 @@ class HttpBlobStore implements BlobStore {
     checkOptions(options, readOptionNames);
     const { signal } = options;
     const source = this.#urlOf(key);
-    let { version } = options;
-    const open = async (offset: number, end: number | undefined): Promise<BlobAnswer> => {
-      const answer = offset === end ? await this.#probe(key, signal) : await this.#get(source, offset, end, signal);
-      if (version !== undefined && answer.version !== undefined && answer.version !== version) {
-        await answer.discard();
-        throw changedBlob(source, version, answer.version);
-      }
-      version ??= answer.version;
-      return answer;
-    };
+    const open = (offset: number, end: number | undefined): Promise<BlobAnswer> =>
+      offset === end ? this.#probe(key, signal) : this.#get(source, offset, end, signal);
     const errorOf = (cause: unknown): unknown => reasonOf(cause, source, 'GET');
     yield* readStream({ source, maxAttempts, retryDelayMs, open, errorOf }, options);
   }
@@ -124,10 +116,10 @@ class HttpBlobStore implements BlobStore {
   }
 
   /** The answer to a read of no bytes, of which there is no range. */
-  async #probe(key: string, signal: AbortSignal | undefined): Promise<VersionedAnswer> {
+  async #probe(key: string, signal: AbortSignal | undefined): Promise<BlobAnswer> {
     const info = await this.stat(key, signal === undefined ? {} : { signal });
     if (info === undefined) throw missingBlob(this.#urlOf(key));
-    return { ...info, body: nothing(), version: info.version, discard: () => Promise.resolve() };
+    return { ...info, body: nothing(), version: info.version };
   }
 
   async #get(
@@ -135,7 +127,7 @@ class HttpBlobStore implements BlobStore {
     offset: number,
     end: number | undefined,
     signal: AbortSignal | undefined,
-  ): Promise<VersionedAnswer> {
+  ): Promise<BlobAnswer> {
     const range = `bytes=${offset}-${end === undefined ? '' : end - 1}`;
     const response = await this.#request(source, 'GET', signal, { headers: { range } });
     try {
@@ -166,7 +158,7 @@ class HttpBlobStore implements BlobStore {
     const response = await this.#request(url, method, signal, init);
     await response.body?.cancel();
     if (expected.includes(response.status)) return response;
-    throw refused(url, method, response.status);
+    throw refused(url, method, response);
   }
 
   /** The caller reads or cancels the body. */
@@ -186,31 +178,26 @@ class HttpBlobStore implements BlobStore {
   }
 }
 
-interface VersionedAnswer extends BlobAnswer {
-  readonly version: string | undefined;
-  /** Ends the answer without reading its body. */
-  discard(): Promise<void>;
-}
-
 async function* nothing(): AsyncGenerator<Uint8Array, void, void> {}
 
-function refused(source: string, method: string, status: number): BlobError {
+function refused(source: string, method: string, { status, headers }: Response): BlobError {
   const message = `${method} failed with status ${status}`;
-  return new BlobError({ source, reason: reasonOfStatus(status), message });
+  return new BlobError({ source, reason: reasonOfStatus(status), message, retryAfterMs: retryAfterMs(headers) });
 }
 
 /**
  * The size of the content, from an answer to a request for the bytes from `offset`.
  * @throws {BlobError} unless it is that range, or the whole content for an offset of 0
  */
-function sizeOf({ status, headers }: Response, source: string, offset: number): number {
+function sizeOf(response: Response, source: string, offset: number): number {
+  const { status, headers } = response;
   const fail = (message: string): never => {
     throw new BlobError({ source, byteOffset: offset, reason: 'failed', message });
   };
   const range = contentRangeOf(headers);
   if (status === 416 && range?.sizeBytes !== undefined) return range.sizeBytes; // there are no bytes from there on
   if (status !== 200 && status !== 206) {
-    throw status === 404 || status === 410 ? missingBlob(source) : refused(source, 'GET', status);
+    throw status === 404 || status === 410 ? missingBlob(source) : refused(source, 'GET', response);
   }
   if (isHtml(headers)) fail('the server answered with a page of HTML, as if there were no such content');
   const encoding = headers.get('content-encoding') ?? 'identity';

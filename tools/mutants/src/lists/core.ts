@@ -76,8 +76,8 @@ export const coreMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/bytes/src/retry.ts',
-    find: 'numFailures = progress() > last ? 1 : numFailures + 1;',
-    replace: 'numFailures = numFailures + 1;',
+    find: 'this.#numFailures = hasProgressed ? 1 : this.#numFailures + 1;',
+    replace: 'this.#numFailures = this.#numFailures + 1;',
     tests: ['src/retry.test.ts'],
   },
   {

@@ -76,8 +76,8 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/jobs/src/blobs/read-stream.node.ts',
-    find: 'request.open(offset, end)',
-    replace: 'request.open(byteOffset, end)',
+    find: 'request.open(offset, end, version)',
+    replace: 'request.open(byteOffset, end, version)',
     tests: ['test/blobs.test.ts'],
   },
   {
