@@ -9,6 +9,7 @@ import * as engine from '@winnow/engine';
 import { openSqliteJobStore } from '@winnow/jobs/node';
 import { repoRoot, testCoverage } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { createFakeEngine } from './fake-engine.js';
 import { lapseLeases } from './lapse-leases.js';
 import { runCli, TestHost } from './run-cli.js';
 
@@ -62,6 +63,24 @@ test('answers each line, and isolates those that fail', async () => {
   expect(read('in.output.jsonl')[0]?.response?.body.model).toBe('winnow-tiny');
   expect(read('in.output.errors.jsonl').map(({ error }) => error?.code)).toEqual(['invalid_json_line', undefined]);
   expect(readdirSync(folder).toSorted()).toEqual(['in.jsonl', 'in.output.errors.jsonl', 'in.output.jsonl']);
+});
+
+test('answers as many lines at once as sessions fit', async () => {
+  const numLines = 8;
+  // each answer waits for the last line
+  const begun = Promise.withResolvers<void>();
+  const fake = createFakeEngine({
+    beforePiece: () => {
+      if (fake.prompts.length === numLines) begun.resolve();
+      return begun.promise;
+    },
+  });
+  writeFileSync(
+    input,
+    Array.from({ length: numLines }, (_, index) => lineOf(`${index}`, ask(`Hello ${index}`))).join(''),
+  );
+  const { code, stderr } = await runCli(fake.api, ['batch', input, '-q', '--max-sessions', String(numLines)]);
+  expect([code, stderr]).toEqual([0, '']);
 });
 
 test('has names for its files and models, and figures as JSON', async () => {

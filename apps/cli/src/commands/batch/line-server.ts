@@ -88,7 +88,7 @@ async function openServer(
   }
   const { createServer } = await import('@winnow/server');
   const onError = errorLog(context);
-  const served = models.map(({ id, model }) => ({ id, model }));
+  const served = models.map(({ id, model, maxSessions }) => ({ id, model, maxSessions }));
   const server = await createServer({ models: served, embeddingModels, requestTimeoutMs: lineTimeoutMs, onError });
   owned.push(server);
   const sizes = models.map(({ id, maxSessions }): [string, number] => [id, maxSessions]);
