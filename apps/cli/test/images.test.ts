@@ -1,7 +1,20 @@
 /** `winnow run --image` and `/image` of `winnow chat` on a tiny LLaVA with random weights. */
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  write,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import * as engine from '@winnow/engine';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -10,7 +23,7 @@ import { Conversation, type ConversationModel, type ReplyHost } from '../src/cha
 import { checkedMessages, savedMessage, withLatestImages } from '../src/chat/messages.js';
 import { pathAndText } from '../src/chat/typed-path.js';
 import { createFakeEngine } from './fake-engine.js';
-import { runCli, type CliRun } from './run-cli.js';
+import { runCli, TestHost, type CliRun } from './run-cli.js';
 
 const packages = new URL('../../../packages/', import.meta.url);
 const folder = fileURLToPath(new URL('engine/test/fixtures/images/llava', packages));
@@ -111,6 +124,34 @@ test('/image: what cannot be attached is refused', async () => {
   await refused(`/image ${huge}`, 1, `${huge}: more than 64 MiB`);
   await refused('/image "" text', 2, '/image: expected a file name, got none');
 });
+
+test.skipIf(process.platform === 'win32')('/image: Ctrl-C stops reading a file that does not end', async () => {
+  const pipe = join(scratch, 'pipe.png');
+  execFileSync('mkfifo', [pipe]);
+  const host = new TestHost(engine, { stdin: `/image ${pipe}\n/history\n` });
+  const ended = host.run(flags);
+  const writer = await openWriter(pipe);
+  host.interrupt();
+  const timer = setInterval(() => void write(writer, 'x', () => {}), 10);
+  try {
+    expect(await ended).toMatchObject({ code: 0, stderr: expect.stringContaining('stopped') as string });
+  } finally {
+    clearInterval(timer);
+    closeSync(writer);
+  }
+});
+
+/** Waits until somebody reads the pipe. */
+async function openWriter(pipe: string): Promise<number> {
+  for (;;) {
+    try {
+      return openSync(pipe, constants.O_WRONLY | constants.O_NONBLOCK);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENXIO') throw error;
+      await sleep(10);
+    }
+  }
+}
 
 test('/image: one that exceeds the context is an error, and what no message follows is not sent', async () => {
   const full = await chat([`/image ${wide} ${text}`], ['-c', '4']);

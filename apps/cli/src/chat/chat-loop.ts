@@ -66,6 +66,7 @@ export class ChatLoop {
       reply: () => this.#streamReply((replyHost) => conversation.reply(replyHost)),
       say: (text) => this.#streamReply((replyHost) => conversation.say(text, replyHost)),
       switchModel: (name) => this.#abortable((signal) => options.switchModel(name, signal)),
+      abortable: (work) => this.#abortable(work),
     };
   }
 

@@ -26,6 +26,8 @@ export interface ChatHost {
   readonly say: (text: string) => Promise<void>;
   /** Loads another model in place of the current one. */
   readonly switchModel: (name: string) => Promise<void>;
+  /** Runs work that Ctrl-C aborts. */
+  readonly abortable: <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 }
 
 export type Outcome = 'continue' | 'exit';
@@ -139,7 +141,7 @@ async function regenerate({ conversation, reply }: ChatHost): Promise<void> {
   }
 }
 
-async function attachImage(argument: string, { conversation, notice, say }: ChatHost): Promise<void> {
+async function attachImage(argument: string, { conversation, notice, say, abortable }: ChatHost): Promise<void> {
   if (argument === '') {
     conversation.attachedImages = [];
     return;
@@ -148,7 +150,8 @@ async function attachImage(argument: string, { conversation, notice, say }: Chat
   if (conversation.model.imageToken === undefined) {
     throw new UsageError(`/image: expected a model that takes images, got ${conversation.name}, which takes none`);
   }
-  const image = await readImage(needFile('/image', path));
+  const file = needFile('/image', path);
+  const image = await abortable((signal) => readImage(file, signal));
   conversation.attachedImages = [...conversation.attachedImages, image];
   if (text !== '') return say(text);
   notice(`attached ${path}; ${countOfImages(conversation.attachedImages.length)} for the next message`);
