@@ -2,14 +2,16 @@
 import type { ModelLocation } from '@winnow/engine';
 import type { HubFiles } from '@winnow/hub';
 import type { BlobStore } from '@winnow/jobs';
-import { openBlobs } from './blobs.js';
+import { checkKey, openBlobs } from './blobs.js';
 
 /**
  * A `.gguf` or `.safetensors` file, or a folder of Hugging Face for a URL that ends in `/`.
  * @param url such as `s3://bucket/key.gguf`
  * @param signal ends opening a file
+ * @throws {UsageError} for a bucket without a key
  */
 export async function blobModel(url: string, signal: AbortSignal): Promise<ModelLocation> {
+  checkKey('MODEL', url);
   const end = url.lastIndexOf('/');
   const files = await storedFiles(await openBlobs('MODEL', url.slice(0, end)), signal);
   const file = url.slice(end + 1);

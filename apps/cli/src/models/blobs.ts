@@ -41,6 +41,16 @@ async function openS3(flagName: string, address: string): Promise<BlobStore> {
 /** The last name of an address. */
 export const nameOf = (address: string): string => (isBlobUrl(address) ? posix.basename(address) : address);
 
+/**
+ * @param url of a blob, or of a folder of blobs, which ends in `/`
+ * @throws {UsageError} when it has a bucket or a host and nothing else
+ */
+export function checkKey(argument: string, url: string): void {
+  const [scheme = ''] = url.split('://', 1);
+  if (!/^[^:]+:\/\/[^/]+\//.test(url))
+    throw refuse(argument, `${scheme}://${scheme === 's3' ? 'BUCKET/KEY' : 'HOST/PATH'}`, url);
+}
+
 interface Place {
   readonly store: BlobStore;
   readonly key: string;
@@ -48,6 +58,7 @@ interface Place {
 
 /** A blob, as a key of the folder in which it is. */
 async function placeOf(argument: string, url: string): Promise<Place> {
+  checkKey(argument, url);
   const key = posix.basename(url);
   return { store: await openBlobs(argument, url.slice(0, -key.length - 1)), key };
 }
