@@ -17,7 +17,7 @@ export interface Service {
 
 interface ServiceFields {
   readonly image: string;
-  readonly command: string;
+  readonly command: string | readonly string[];
   readonly environment?: Readonly<Record<string, string>>;
   readonly depends_on?: Readonly<Record<string, object>>;
   readonly deploy?: { readonly replicas?: number };
@@ -26,14 +26,18 @@ interface ServiceFields {
 
 export const composePath: string = join(repoRoot, 'deploy', 'compose.yaml');
 
-/** `${NAME}`, `${NAME:-value when it is unset}`, `${NAME:?message when it is unset}`. @throws {Error} */
+/** `$$`, `${NAME}`, `${NAME:-value when it is unset}`, `${NAME:?message when it is unset}`. @throws {Error} */
 function interpolated(text: string, variables: Readonly<Record<string, string>>): string {
-  return text.replaceAll(/\$\{(\w+)(?::([-?])([^}]*))?\}/g, (_, name: string, operator?: string, rest = '') => {
-    const value = variables[name] ?? '';
-    if (value !== '') return value;
-    if (operator !== '-') throw new Error(`${name}: ${rest === '' ? 'unset' : rest}`);
-    return rest;
-  });
+  return text.replaceAll(
+    /\$\$|\$\{(\w+)(?::([-?])([^}]*))?\}/g,
+    (whole, name: string, operator?: string, rest = '') => {
+      if (whole === '$$') return '$';
+      const value = variables[name] ?? '';
+      if (value !== '') return value;
+      if (operator !== '-') throw new Error(`${name}: ${rest === '' ? 'unset' : rest}`);
+      return rest;
+    },
+  );
 }
 
 export function composeServices(variables: Readonly<Record<string, string>>): Map<string, Service> {
@@ -44,7 +48,7 @@ export function composeServices(variables: Readonly<Record<string, string>>): Ma
     {
       name,
       image: fields.image,
-      command: parseArgsStringToArgv(fields.command),
+      command: typeof fields.command === 'string' ? parseArgsStringToArgv(fields.command) : fields.command,
       environment: fields.environment ?? {},
       dependsOn: Object.keys(fields.depends_on ?? {}),
       replicas: fields.deploy?.replicas ?? 1,

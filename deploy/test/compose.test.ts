@@ -35,10 +35,17 @@ function here(text: string): string {
     .replaceAll('s3://winnow/', `s3://${bucket}/`);
 }
 
-async function startRedis({ name, command }: Service): Promise<void> {
-  const [program, ...settings] = command;
-  expect(program).toBe('redis-server');
-  const server = await startRedisServer(settings);
+async function startRedis({ name, command, environment }: Service): Promise<void> {
+  const [shell = '', option = '', script = ''] = command;
+  const program = 'redis-server -';
+  expect(script).toContain(program);
+  const server = await startRedisServer((place) => {
+    const words = place.map((word) => `'${word}'`).join(' ');
+    const here = script.replace(program, `${program} ${words}`);
+    return { command: [shell, option, here], environment: { PATH: process.env['PATH'] ?? '', ...environment } };
+  });
+  const { pid } = server;
+  expect(readFileSync(`/proc/${pid}/cmdline`, 'utf8')).not.toContain(variables.QUEUE_PASSWORD);
   addresses.set(name, new URL(server.url).host);
   stops.push(server.stop);
 }

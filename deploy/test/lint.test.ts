@@ -76,12 +76,30 @@ function composeProblems(path: string): string[] {
 test('the compose file has no problem, and confines its containers', () => {
   expect(composeProblems(composePath)).toEqual([]);
   const { services } = parse(readFileSync(composePath, 'utf8'), { merge: true }) as {
-    readonly services: Readonly<Record<string, { image: string; read_only?: boolean; cap_drop?: string[] }>>;
+    readonly services: Readonly<Record<string, { readonly image: string; readonly user?: string }>>;
   };
-  for (const [name, { image, read_only: isReadOnly, cap_drop: dropped }] of Object.entries(services)) {
-    if (image === 'winnow:latest') expect([name, isReadOnly, dropped]).toEqual([name, true, ['ALL']]);
-    else expect(image).toMatch(/:v?\d+\.\d+\.\d+/);
+  const confined = { read_only: true, cap_drop: ['ALL'], security_opt: ['no-new-privileges:true'] };
+  for (const [name, service] of Object.entries(services)) {
+    expect({ name, ...service }).toMatchObject({ name, ...confined });
+    if (service.image !== 'winnow:latest') expect(service.image).toMatch(/:v?\d+\.\d+\.\d+/);
   }
+  expect(services['queue']?.user).toBe('999:999');
+});
+
+test('no command has a secret, which process lists would show', () => {
+  const commands = Object.values(
+    (parse(readFileSync(composePath, 'utf8'), { merge: true }) as { services: Record<string, { command: unknown }> })
+      .services,
+  ).map(({ command }) => JSON.stringify(command));
+  const secret = /(?<!\$)\$\{?\(?\w*(PASSWORD|SECRET|KEY)/;
+  expect(commands.filter((command) => secret.test(command))).toEqual([]);
+  const containers = manifests.flatMap(({ spec }) => {
+    const { template } = (spec ?? {}) as { template?: { spec: { containers: { args?: string[] }[] } } };
+    return template?.spec.containers ?? [];
+  });
+  expect(containers.flatMap(({ args = [] }) => args).filter((arg) => /\$\(\w*(PASSWORD|SECRET|KEY)/.test(arg))).toEqual(
+    [],
+  );
 });
 
 test.each([

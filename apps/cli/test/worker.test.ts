@@ -269,19 +269,22 @@ test('a batch in a queue goes on after Ctrl-C, and can be canceled', async () =>
   host.interrupt();
   const first = await ended;
   expect([first.code, first.stderr]).toEqual([130, expect.stringContaining('workers go on')]);
-  const worked = await runCli(engine, ['worker', '--queue', queue, '--until-empty', '-t', '1', '--max-sessions', '1']);
+  const env = { WINNOW_QUEUE: queue };
+  const worked = await runCli(engine, ['worker', '--until-empty', '-t', '1', '--max-sessions', '1'], { env });
   expect([worked.code, worked.stderr]).toEqual([0, expect.stringMatching(/1 in [\d.]+ s: [\d.]+ lines\/s/)]);
-  const canceled = await runCli(engine, ['batch', input, '--queue', queue, '--cancel']);
+  const canceled = await runCli(engine, ['batch', input, '--cancel'], { env });
   expect(canceled).toMatchObject({ code: 0, stderr: expect.stringContaining('1 lines canceled') });
   expect(existsSync(join(folder, 'in.output.jsonl'))).toBe(false);
 });
 
 test.each([
-  [['worker'], /--queue/],
+  [['worker'], /--queue: expected the URL of a queue, here or in WINNOW_QUEUE, got none/],
   [['worker', '--queue', 'http://example'], /--queue: expected a path, sqlite:PATH, .*, got 'http:\/\/example'/],
   [['worker', '--queue', 'q.db', '--model-id', 'a', '--model-id', 'b'], /--model-id: expected at most 1/],
   [['batch', 'in', '--queue', 'q.db', '-m', 'a.gguf'], /--model: cannot be combined with --queue/],
   [['batch', 'in', '--cancel'], /--cancel: requires --queue/],
+  [['batch', 's3://bucket', '--queue', 'q.db'], /: expected s3:\/\/BUCKET\/KEY, got 's3:\/\/bucket'/],
+  [['run', 's3://bucket', '-p', 'a'], /MODEL: expected s3:\/\/BUCKET\/KEY, got 's3:\/\/bucket'/],
   [['serve', '--queue', 'q.db'], /--queue: requires --batch-dir/],
   [['serve', '--batch-sessions', '0'], /--batch-sessions: requires --batch-dir/],
 ] as const)('rejects %j', async (argv, message) => {

@@ -12,6 +12,8 @@ export const redisProgram: string | undefined = findProgram('redis-server');
 
 export interface RedisServer {
   readonly url: string;
+  /** Of the process that was started last. */
+  readonly pid: number;
   /** Ends the process by SIGKILL, and resolves when it has ended. */
   kill(): Promise<void>;
   /** Starts it again, with what it had stored. */
@@ -20,16 +22,31 @@ export interface RedisServer {
   stop(): Promise<void>;
 }
 
-/** Keeps every command in a file, as production servers of job stores do. @param settings replace those of the file */
-export async function startRedisServer(settings: readonly string[] = ['--appendonly', 'yes']): Promise<RedisServer> {
+/** A command that becomes the server, with these settings of the place where it runs. */
+export type RedisCommand = (place: readonly string[]) => {
+  readonly command: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+};
+
+/**
+ * Keeps every command in a file, as production servers of job stores do.
+ * @param settings replace those of the file, or the whole command
+ */
+export async function startRedisServer(
+  settings: readonly string[] | RedisCommand = ['--appendonly', 'yes'],
+): Promise<RedisServer> {
   if (redisProgram === undefined) throw new Error('redis-server is missing');
   const program = redisProgram;
   const folder = mkdtempSync(join(tmpdir(), 'winnow-redis-'));
   const port = await freePort();
   let child: ChildProcess | undefined;
   const start = async (): Promise<void> => {
-    const place = ['--bind', '127.0.0.1', '--port', String(port), '--dir', folder];
-    child = spawn(program, [...place, '--save', '', ...settings], { stdio: 'ignore' });
+    const place = ['--bind', '127.0.0.1', '--port', String(port), '--dir', folder, '--save', ''];
+    const { command, environment: env } =
+      typeof settings === 'function'
+        ? settings(place)
+        : { command: [program, ...place, ...settings], environment: process.env };
+    child = spawn(command[0] ?? '', command.slice(1), { stdio: 'ignore', env });
     while (!(await accepts(port))) {
       if (child.exitCode !== null) throw new Error(`redis-server ended with code ${child.exitCode}`);
       await sleep(20);
@@ -46,5 +63,11 @@ export async function startRedisServer(settings: readonly string[] = ['--appendo
     rmSync(folder, { recursive: true, force: true });
   };
   await start();
-  return { url: `redis://127.0.0.1:${port}`, start, kill, stop };
+  return {
+    url: `redis://127.0.0.1:${port}`,
+    get pid() {
+      return child?.pid ?? 0;
+    },
+    ...{ start, kill, stop },
+  };
 }

@@ -7,7 +7,8 @@ import type { Command } from 'commander';
 import { UsageError } from '../errors/errors.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { isBlobUrl, openBlobs } from '../models/blobs.js';
-import { openQueue, queueOption, unnamedQueues } from './queue/open-queue.js';
+import type { CliIo } from '../terminal/io.js';
+import { openQueue, queueOf, queueOption, unnamedQueues } from './queue/open-queue.js';
 
 export interface ServeBatchFlags {
   readonly batchDir?: string;
@@ -48,12 +49,13 @@ export function addServeBatchOptions(command: Command): void {
  * The folder, which is created if missing, or the place in an object store belongs to one server. From a queue of its
  * own the server takes all lines; from a shared queue, those for its models.
  */
-export async function openBatches(flags: ServeBatchFlags): Promise<OpenBatches | undefined> {
-  const { batchDir, queue, batchSessions: concurrency } = flags;
+export async function openBatches(flags: ServeBatchFlags, io: Pick<CliIo, 'env'>): Promise<OpenBatches | undefined> {
+  const { batchDir, batchSessions: concurrency } = flags;
   if (batchDir === undefined) {
-    if (queue === undefined && concurrency === undefined) return undefined;
-    throw new UsageError(`${queue === undefined ? '--batch-sessions' : '--queue'}: requires --batch-dir`);
+    if (flags.queue === undefined && concurrency === undefined) return undefined;
+    throw new UsageError(`${flags.queue === undefined ? '--batch-sessions' : '--queue'}: requires --batch-dir`);
   }
+  const queue = queueOf(flags, io);
   const isRemote = isBlobUrl(batchDir);
   if (isRemote && queue === undefined) throw new UsageError('--batch-dir: a URL requires --queue, where the lines are');
   const blobs = await openBlobs('--batch-dir', isRemote ? batchDir : join(batchDir, 'blobs'));

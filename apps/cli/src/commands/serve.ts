@@ -216,7 +216,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   checkNumIds('--embedding-model-id', embeddingIds, embeddingNames.length, 'embedding model');
   checkNumIds('--reranker-id', rerankerIds, rerankerNames.length, 'reranker');
   const apiKeys = flags.apiKey ?? (io.env['WINNOW_API_KEY'] ? [io.env['WINNOW_API_KEY']] : []);
-  const batches = await openBatches(flags);
+  const batches = await openBatches(flags, io);
   const owned: OwnedModel[] = [];
   try {
     const openGenerative = (name: string | undefined): Promise<Model> =>

@@ -105,6 +105,24 @@ export const jobsMutants: readonly Mutant[] = [
     tests: ['test/runtime/prompt-cache.test.ts'],
   },
   {
+    file: 'packages/jobs/src/blobs/read-stream.node.ts',
+    find: 'offset > before, error.retryAfterMs, signal',
+    replace: 'offset > before, 0, signal',
+    tests: ['test/blobs.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/commands/batch/line-server.ts',
+    find: '=> ({ id, model, maxSessions }));',
+    replace: '=> ({ id, model }));',
+    tests: ['test/batch.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/commands/queue/open-queue.ts',
+    find: "return queue ?? (env['WINNOW_QUEUE'] || undefined);",
+    replace: 'return queue;',
+    tests: ['test/worker.test.ts'],
+  },
+  {
     file: 'packages/engine/src/runtime/prompt-cache/prompt-cache.ts',
     find: 'page.readMs) + now() - readyMs;',
     replace: 'page.readMs);',

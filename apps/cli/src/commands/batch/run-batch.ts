@@ -4,6 +4,7 @@ import { runWorker, type JobStore } from '@winnow/jobs';
 import type { BatchEndpoint } from '@winnow/server';
 import { InterruptedError, UsageError } from '../../errors/errors.js';
 import type { CommandContext } from '../command-host.js';
+import { queueOf } from '../queue/open-queue.js';
 import { enqueue, idOf, pathsOf, report, writeResults } from './batch-files.js';
 import type { BatchFlags } from './command.js';
 import { LineFigures } from './figures.js';
@@ -14,7 +15,8 @@ import { runQueuedBatch } from './queued-batch.js';
 const leaseMs = 5000;
 
 export async function runBatch(input: string, flags: BatchFlags, context: CommandContext): Promise<void> {
-  if (flags.queue !== undefined) return runQueuedBatch(input, flags.queue, flags, context);
+  const queue = queueOf(flags, context.io);
+  if (queue !== undefined) return runQueuedBatch(input, queue, flags, context);
   if (flags.cancel === true) throw new UsageError('--cancel: requires --queue');
   const paths = pathsOf(input, flags);
   const batchId = await idOf(input, flags, context);

@@ -16,7 +16,7 @@ import {
   embedOptionsOf,
   type EmbeddingFlags,
 } from '../../flags/embedding.js';
-import { queueOption } from '../queue/open-queue.js';
+import { queueOf, queueOption } from '../queue/open-queue.js';
 import { embedByQueue } from './queued.js';
 import { openEmbeddingModel } from '../../models/open-embedding-model.js';
 import { writeOutputFile } from '../../terminal/write-file.js';
@@ -95,7 +95,9 @@ export function registerEmbed(program: Command, host: CommandHost): void {
 
 async function embed(modelName: string | undefined, flags: EmbedFlags, context: CommandContext): Promise<void> {
   const { io, signal, progress, warn, out } = context;
-  if (flags.queue !== undefined) return embedByQueue(modelName, flags.queue, flags, context);
+  // texts of the command line are no work for a queue of the environment
+  const queue = flags.file === undefined ? flags.queue : queueOf(flags, io);
+  if (queue !== undefined) return embedByQueue(modelName, queue, flags, context);
   const queued = Object.entries(queueFlags).find(([name]) => flags[name as keyof EmbedFlags] !== undefined);
   if (queued !== undefined) throw new UsageError(`${queued[1]}: requires --queue`);
   if (flags.json === true && flags.npy === true)

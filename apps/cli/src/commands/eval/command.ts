@@ -10,7 +10,7 @@ import { registerEvalSts } from './sts.js';
 import { evaluateOptionsOf, planEvaluation } from './plan.js';
 import { printEvaluation } from './print.js';
 import { evaluateByQueue } from './queued.js';
-import { queueOption } from '../queue/open-queue.js';
+import { queueOf, queueOption } from '../queue/open-queue.js';
 import { UsageError } from '../../errors/errors.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from '../../flags/builders.js';
 import { describe } from '../../flags/help.js';
@@ -114,7 +114,8 @@ export function registerEval(program: Command, host: CommandHost): void {
 }
 
 async function evaluate(modelName: string | undefined, flags: EvalFlags, context: CommandContext): Promise<void> {
-  const { sparsity, queue } = flags;
+  const { sparsity } = flags;
+  const queue = queueOf(flags, context.io);
   if (queue !== undefined) return evaluateByQueue(modelName, queue, flags, context);
   const queued = flags.cancel === true ? '--cancel' : flags.modelId === undefined ? undefined : '--model-id';
   if (queued !== undefined) throw new UsageError(`${queued}: requires --queue`);

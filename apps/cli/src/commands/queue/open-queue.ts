@@ -4,11 +4,17 @@ import type { BatchEndpoint } from '@winnow/server';
 import type { Option } from 'commander';
 import { flag } from '../../flags/builders.js';
 import { refuse } from '../../flags/parse-values.js';
+import type { CliIo } from '../../terminal/io.js';
 
 const queueForms = 'a path, sqlite:PATH, redis://HOST, rediss://HOST or postgres://HOST/DATABASE';
 
 export function queueOption(description: string): Option {
-  return flag('--queue <url>', `${description}: ${queueForms}`);
+  return flag('--queue <url>', `${description}: ${queueForms} (default: WINNOW_QUEUE, if set)`);
+}
+
+/** The URL of `--queue`, or that of the environment, which process lists do not show with its password. */
+export function queueOf({ queue }: { readonly queue?: string }, { env }: Pick<CliIo, 'env'>): string | undefined {
+  return queue ?? (env['WINNOW_QUEUE'] || undefined);
 }
 
 /** A letter and a colon begin a Windows path. */

@@ -11,7 +11,7 @@ import type { CommandHost } from '../command-host.js';
 import { runWorkerCommand } from './run-worker.js';
 
 export interface WorkerFlags extends LoadFlags {
-  readonly queue: string;
+  readonly queue?: string;
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
   readonly embeddingModelId?: readonly string[];
@@ -40,7 +40,7 @@ export function registerWorker(program: Command, host: CommandHost): void {
   addGroup(command, {
     heading: 'Worker',
     common: [
-      queueOption('where the lines wait').makeOptionMandatory(),
+      queueOption('where the lines wait'),
       listOption('--model-id <id>', 'id of a model in lines, in the order of the models; may be repeated'),
       listOption('--embedding-model <model>', 'model for lines of /v1/embeddings; may be repeated'),
       listOption('--embedding-model-id <id>', 'id of an embedding model in lines, in their order; may be repeated'),

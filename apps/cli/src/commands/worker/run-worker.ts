@@ -4,7 +4,7 @@ import { runWorker, type JobStore } from '@winnow/jobs';
 import { exitCodes, InterruptedError, UsageError } from '../../errors/errors.js';
 import { LineFigures } from '../batch/figures.js';
 import { withLineServer, type LineModels, type LineServer, type NamedModel } from '../batch/line-server.js';
-import { openQueue, withoutPassword } from '../queue/open-queue.js';
+import { openQueue, queueOf, withoutPassword } from '../queue/open-queue.js';
 import type { CommandContext } from '../command-host.js';
 import type { WorkerFlags } from './command.js';
 import { depthOf, progressLine, WorkerReport } from './worker-report.js';
@@ -20,9 +20,12 @@ export async function runWorkerCommand(
   context: CommandContext,
 ): Promise<void> {
   const models = modelsOf(names, flags);
-  const store = await openQueue(flags.queue);
+  const url = queueOf(flags, context.io);
+  if (url === undefined)
+    throw new UsageError('--queue: expected the URL of a queue, here or in WINNOW_QUEUE, got none');
+  const store = await openQueue(url);
   try {
-    await withLineServer(models, flags, context, (lines) => work(store, lines, flags, context));
+    await withLineServer(models, flags, context, (lines) => work({ store, url }, lines, flags, context));
   } finally {
     await store.close();
   }
@@ -45,7 +48,12 @@ function named(flagName: string, models: readonly (string | undefined)[], ids: r
 }
 
 /** @throws {InterruptedError} when running lines were given back; errors of the store */
-async function work(store: JobStore, lines: LineServer, flags: WorkerFlags, context: CommandContext): Promise<void> {
+async function work(
+  { store, url }: { readonly store: JobStore; readonly url: string },
+  lines: LineServer,
+  flags: WorkerFlags,
+  context: CommandContext,
+): Promise<void> {
   const { out, warn } = context;
   const figures = new LineFigures();
   // the server is loaded by now
@@ -66,7 +74,7 @@ async function work(store: JobStore, lines: LineServer, flags: WorkerFlags, cont
     await print({ event: 'progress', ...progress });
   };
   const ofLines = lines.pools.flatMap((pool) => pool.queues);
-  warn(`answering lines of ${ofLines.join(', ')} in ${withoutPassword(flags.queue)}, ${numLines} at once`);
+  warn(`answering lines of ${ofLines.join(', ')} in ${withoutPassword(url)}, ${numLines} at once`);
   await print({ event: 'start', queues: ofLines, maxLines: numLines });
   try {
     await runWorker(store, {
