@@ -1,5 +1,5 @@
 /** Small objects in a blob store, each for its API key only: files and batches. */
-import type { BlobStore } from '@winnow/jobs';
+import { BlobError, type BlobStore } from '@winnow/jobs';
 
 /** Instead of the hash of a key, on servers without keys. */
 const everybody = 'all';
@@ -24,6 +24,8 @@ export interface PageOptions {
 }
 
 const defaultLimit = 20;
+/** Maximum number of reads of a record that is replaced while it is read, such as by the progress of its batch. */
+const maxReads = 3;
 const idPattern = /^[A-Za-z0-9_-]{1,128}$/;
 
 export class Records<T extends Identified> {
@@ -80,9 +82,16 @@ export class Records<T extends Identified> {
   }
 
   async #read(key: string): Promise<T> {
-    const parts: Buffer[] = [];
-    for await (const part of this.#blobs.read(key)) parts.push(Buffer.from(part));
-    return JSON.parse(Buffer.concat(parts).toString('utf8')) as T;
+    for (let count = 1; ; count++) {
+      const parts: Buffer[] = [];
+      try {
+        for await (const part of this.#blobs.read(key)) parts.push(Buffer.from(part));
+        return JSON.parse(Buffer.concat(parts).toString('utf8')) as T;
+      } catch (error) {
+        const isReplaced = BlobError.isInstance(error) && error.reason === 'changed';
+        if (!isReplaced || count === maxReads) throw error;
+      }
+    }
   }
 
   #keyOf(id: string, owner: string | undefined): string {
