@@ -6,7 +6,7 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -80,8 +80,21 @@ async function workers(input: string, queue: string): Promise<void> {
 
 const input = fileOf('in.jsonl', lines);
 
+/** CPU seconds of a process, and of its children that have ended; 0 where there is no `/proc`. */
+function cpuSecondsOf(pid: number): { readonly own: number; readonly children: number } {
+  try {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ').map(Number) ?? [];
+    const [user = 0, system = 0, ofChildren = 0, systemOfChildren = 0] = fields.slice(11, 15);
+    return { own: (user + system) / 100, children: (ofChildren + systemOfChildren) / 100 };
+  } catch {
+    return { own: 0, children: 0 };
+  }
+}
+
 interface Queue {
   readonly name: string;
+  /** Process of the server, of which the CPU time is known. */
+  readonly pid?: number;
   /** Of a round. */
   url(round: number): string;
   stop(): Promise<void>;
@@ -96,7 +109,7 @@ async function openQueues(): Promise<Queue[]> {
   }
   if (wants('redis') && redisProgram !== undefined) {
     const server = await startRedisServer();
-    queues.push({ name: 'Redis', url: () => server.url, stop: () => server.stop() });
+    queues.push({ name: 'Redis', pid: server.pid, url: () => server.url, stop: () => server.stop() });
   }
   if (wants('postgres') && postgresProgram !== undefined) {
     const server = await startPostgresServer();
@@ -107,11 +120,17 @@ async function openQueues(): Promise<Queue[]> {
 }
 
 const rates = new Map<string, number[]>();
-async function show(round: number, name: string, run: () => Promise<unknown>): Promise<void> {
+async function show(round: number, name: string, run: () => Promise<unknown>, server?: number): Promise<void> {
+  const cpuSeconds = (): number =>
+    cpuSecondsOf(process.pid).children + (server === undefined ? 0 : cpuSecondsOf(server).own);
+  const before = cpuSeconds();
   const rate = await rateOf(run);
   await Promise.all(leaving.splice(0));
   rates.set(name, [...(rates.get(name) ?? []), rate]);
-  process.stdout.write(`round ${round}, ${name}: ${rate.toFixed(2)} lines/s\n`);
+  const seconds = (cpuSeconds() - before).toFixed(2);
+  process.stdout.write(
+    `round ${round}, ${name}: ${rate.toFixed(2)} lines/s, ${seconds} CPU seconds of all processes\n`,
+  );
 }
 
 const mean = (values: readonly number[] = []): number => values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -125,8 +144,8 @@ try {
       await show(round, 'one process, two threads', () => oneProcess(input, '2'));
     }
     await show(round, plainName, plainProcesses);
-    for (const { name, url } of queues) {
-      await show(round, `three workers, a queue in ${name}`, () => workers(input, url(round)));
+    for (const { name, url, pid } of queues) {
+      await show(round, `three workers, a queue in ${name}`, () => workers(input, url(round)), pid);
     }
   }
   const given = mean(rates.get(plainName));
