@@ -23,11 +23,18 @@ function tableOf({ rescale, mean, std }: Normalization): Float32Array {
 /**
  * Normalized pixels by patch, so that a convolution whose stride is its size is a matrix product with `[E, 3 P P]`.
  *
- * Shapes: image `[height, width, 3]`, result `[Y X, 3 P P]` with P = `patchSize`, Y = `floor(height / P)`, X = `floor(width / P)`:
- * patches by row and column, in each all of red, then green and blue. Pixels beyond the last patch are left out, as by a convolution.
+ * Shapes: image `[height, width, 3]`, result `[Y X, 3 F P P]` with P = `patchSize`, F = `numFrames`, Y = `floor(height / P)`,
+ * X = `floor(width / P)`: patches by row and column, in each all of red, then green and blue. Pixels beyond the last patch are left
+ * out, as by a convolution.
+ * @param numFrames how often the values of a channel follow each other, for convolutions over frames of videos. Default 1
  * @throws {ShapeError} for an image that is smaller than a patch
  */
-export function patchesOf(image: RgbImage, patchSize: number, normalization: Normalization): Float32Array {
+export function patchesOf(
+  image: RgbImage,
+  patchSize: number,
+  normalization: Normalization,
+  numFrames = 1,
+): Float32Array {
   const { width, height, data } = image;
   const [rows, columns] = [Math.floor(height / patchSize), Math.floor(width / patchSize)];
   if (rows === 0 || columns === 0) {
@@ -35,16 +42,19 @@ export function patchesOf(image: RgbImage, patchSize: number, normalization: Nor
     throw new ShapeError({ op: 'patches', rule: 'size of the image', expected, actual: `${width} x ${height}` });
   }
   const table = tableOf(normalization);
-  const patches = new Float32Array(3 * rows * columns * patchSize ** 2);
+  const patches = new Float32Array(3 * rows * columns * numFrames * patchSize ** 2);
   let to = 0;
   for (let top = 0; top < rows * patchSize; top += patchSize) {
     for (let left = 0; left < columns * patchSize; left += patchSize) {
       for (let channel = 0; channel < 3; channel++) {
+        const begin = to;
         for (let y = top; y < top + patchSize; y++) {
           for (let x = left; x < left + patchSize; x++) {
             patches[to++] = table[channel * 256 + (data[3 * (y * width + x) + channel] as number)] as number;
           }
         }
+        const end = to;
+        for (let frame = 1; frame < numFrames; frame++, to += end - begin) patches.copyWithin(to, begin, end);
       }
     }
   }

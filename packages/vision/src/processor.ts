@@ -9,7 +9,7 @@ import { cropped, type ProcessedImage, type Resizing } from './tiles.js';
 
 export interface ImageProcessor {
   readonly normalization: Normalization;
-  /** Width and height of a tile in pixels. */
+  /** Width and height of a tile in pixels; where tiles have any size, both are multiples of it. */
   readonly tileSize: number;
   /**
    * @param name the image in error messages. Default `image`
@@ -23,11 +23,20 @@ export interface ImageProcessor {
 const fixedProcessors = ['CLIPImageProcessor', 'SiglipImageProcessor', 'LlavaImageProcessor', 'Gemma3ImageProcessor'];
 const tiledProcessors = ['Idefics3ImageProcessor', 'SmolVLMImageProcessor'];
 const anyresProcessors = ['LlavaNextImageProcessor', 'LlavaOnevisionImageProcessor'];
+const scaledProcessors = ['Qwen2VLImageProcessor'];
 
-const kinds: readonly (readonly [names: readonly string[], create: (read: Settings, kind: string) => Resizing])[] = [
+export interface ProcessorOptions {
+  /** Maximum number of pixels of an image, for processors that keep its shape. Default: as the settings say. */
+  readonly maxPixels?: number;
+}
+
+type CreateResizing = (read: Settings, kind: string, maxPixels: number) => Resizing;
+
+const kinds: readonly (readonly [names: readonly string[], create: CreateResizing])[] = [
   [fixedProcessors, fixed],
   [tiledProcessors, tiled],
   [anyresProcessors, anyres],
+  [scaledProcessors, (read, _kind, maxPixels) => scaled(read, maxPixels)],
 ];
 
 /**
@@ -35,7 +44,11 @@ const kinds: readonly (readonly [names: readonly string[], create: (read: Settin
  * @param source the file, for error messages
  * @throws {FormatError} for a processor or a setting that is not supported
  */
-export function createImageProcessor(settings: ProcessorSettings, source: string): ImageProcessor {
+export function createImageProcessor(
+  settings: ProcessorSettings,
+  source: string,
+  { maxPixels = Infinity }: ProcessorOptions = {},
+): ImageProcessor {
   const read = new Settings(settings, source);
   const kind = read.text('image_processor_type', 'feature_extractor_type').replace(/(Fast|Pil)$/, '');
   const known = kind.replace(/FeatureExtractor$/, 'ImageProcessor');
@@ -44,7 +57,7 @@ export function createImageProcessor(settings: ProcessorSettings, source: string
   if (create === undefined) {
     throw read.refusal('image_processor_type', kinds.flatMap(([names]) => names).join(', '), kind);
   }
-  const { tileSize, process } = create(read, known);
+  const { tileSize, process } = create(read, known, maxPixels);
   return {
     ...{ normalization, tileSize },
     process(image, name = 'image', numImages = 1) {
@@ -129,6 +142,47 @@ function tiled(read: Settings): Resizing {
       return { tiles: [...tiles, whole(grid)], rows, columns };
     },
   };
+}
+
+/** Qwen2-VL and later: one tile of about the image's size and shape, whose edges are multiples of a square of patches. */
+function scaled(read: Settings, maxAllowed: number): Resizing {
+  const filter = read.filter('bicubic');
+  const tileSize = read.count('patch_size', 14) * read.count('merge_size', 2);
+  const [min, max] = read.pixelRange();
+  const limit = Math.max(tileSize ** 2, Math.min(max, maxAllowed));
+  return {
+    tileSize,
+    process(image) {
+      const size = smartSize(image, tileSize, Math.min(min, limit), limit);
+      return { tiles: [resizeTo(image, size, filter)], rows: 0, columns: 0 };
+    },
+  };
+}
+
+/** `smart_resize` of image_processing_qwen2_vl.py: the nearest multiples, within a range of pixels in total. */
+function smartSize(
+  { width, height }: RgbImage,
+  unit: number,
+  min: number,
+  max: number,
+): [width: number, height: number] {
+  const edges = [width, height];
+  const near = edges.map((edge) => roundHalfEven(edge / unit) * unit) as [number, number];
+  const pixels = near[0] * near[1];
+  if (pixels > max) {
+    const beta = Math.sqrt((height * width) / max);
+    return edges.map((edge) => Math.max(unit, Math.floor(edge / beta / unit) * unit)) as [number, number];
+  }
+  if (pixels >= min) return near;
+  const beta = Math.sqrt(min / (height * width));
+  return edges.map((edge) => Math.ceil((edge * beta) / unit) * unit) as [number, number];
+}
+
+/** As `round` of Python. */
+function roundHalfEven(value: number): number {
+  const below = Math.floor(value);
+  const rest = value - below;
+  return rest > 0.5 || (rest === 0.5 && below % 2 === 1) ? below + 1 : below;
 }
 
 function resizeTo(image: RgbImage, [width, height]: readonly [number, number], filter: ResizeFilter): RgbImage {

@@ -18,6 +18,10 @@ const filters: Readonly<Record<number, ResizeFilter>> = { 1: 'lanczos', 2: 'bili
 /** Largest edge in settings of files: far more than any encoder takes. */
 const maxSettingEdge = 8192;
 
+/** The default range of pixels of Qwen2-VL. */
+const usualMinPixels = 56 ** 2;
+const usualMaxPixels = 1280 * 28 ** 2;
+
 /** Grids in settings of files: the published models have up to 36. */
 const maxGrids = 1024;
 
@@ -80,6 +84,26 @@ export class Settings {
       if (rows * columns > maxCells) throw this.refusal(name, `${expected} with at most ${maxCells} tiles`, size);
       return { rows, columns };
     });
+  }
+
+  /** A positive whole number. */
+  count(name: string, fallback: number): number {
+    return this.#edge(name, this.#values[name] ?? fallback);
+  }
+
+  /** The least and the greatest number of pixels of an image, which `size` calls edges. */
+  pixelRange(): readonly [min: number, max: number] {
+    const size = this.#values['size'] ?? {};
+    if (!isRecord(size)) throw this.refusal('size', 'shortest_edge and longest_edge, numbers of pixels', size);
+    const pixels = (name: string, edge: string, usual: number): number => {
+      const value = this.#values[name] ?? size[edge] ?? usual;
+      if (typeof value === 'number' && Number.isSafeInteger(value) && value > 0) return value;
+      throw this.refusal(name, 'a positive number of pixels', value);
+    };
+    const min = pixels('min_pixels', 'shortest_edge', usualMinPixels);
+    const max = pixels('max_pixels', 'longest_edge', usualMaxPixels);
+    if (min > max) throw this.refusal('min_pixels', `at most ${max}, max_pixels`, min);
+    return [min, max];
   }
 
   #rectangle(name: string, width: unknown, height: unknown): Size {

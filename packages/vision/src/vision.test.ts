@@ -83,8 +83,6 @@ describe('decoding', () => {
 });
 
 describe('processors', () => {
-  const next = golden.settings['llava-next'];
-
   test.each(Object.entries(golden.processed))('%s makes the tiles of transformers', async (name, files) => {
     const processor = createImageProcessor(golden.settings[name] as ProcessorSettings, 'preprocessor_config.json');
     for (const [file, { shape, sha256: hash, first }] of Object.entries(files)) {
@@ -92,7 +90,9 @@ describe('processors', () => {
       const numImages = name.endsWith('-several') ? 2 : 1;
       const { tiles, rows, columns, width, height } = processor.process(image, file, numImages);
       expect([width, height]).toEqual([image.width, image.height]);
-      expect([file, tiles.length, processor.tileSize]).toEqual([file, shape[0], shape[1]]);
+      const sizes = tiles.map((tile) => [tile.height, tile.width]);
+      expect([file, sizes]).toEqual([file, Array(shape[0]).fill(shape.slice(1, 3))]);
+      for (const edge of sizes.flat()) expect(edge % processor.tileSize).toBe(0);
       expect(tiles.length).toBe(Math.max(1, rows * columns + Number(rows > 0)));
       expect([file, sha256(tiles.map(({ data }) => data))]).toEqual([file, hash]);
       const size = processor.tileSize;
@@ -108,9 +108,29 @@ describe('processors', () => {
     const message = 'strip.png: size: expected edges in a ratio of at most 200, got 1 x 201 pixels';
     expect(() => processor.process(strip, 'strip.png')).toThrow(message);
     const { tiles } = processor.process({ width: 200, height: 1, data: new Uint8Array(3 * 200) });
-    expect(tiles[0]).toMatchObject({ width: processor.tileSize, height: processor.tileSize });
+    const { width = 0, height = 0 } = tiles[0] ?? {};
+    const keepsShape = name.startsWith('qwen2vl');
+    expect([width % processor.tileSize, height]).toEqual([0, keepsShape ? height : processor.tileSize]);
+    expect(width > height).toBe(keepsShape);
   });
 
+  test('an image that keeps its shape has no more pixels than the caller allows', async () => {
+    const image = await decodeImage(fixture('wide.png'));
+    const sizeOf = (maxPixels: number): number[] => {
+      const settings = golden.settings['qwen2vl-enlarged'] as ProcessorSettings;
+      const [tile] = createImageProcessor(settings, 'p.json', { maxPixels }).process(image).tiles as [RgbImage];
+      return [tile.width, tile.height];
+    };
+    expect([9000, 2048, 1].map(sizeOf)).toEqual([
+      [80, 48],
+      [64, 32],
+      [16, 16],
+    ]);
+  });
+});
+
+describe('patches and settings', () => {
+  const next = golden.settings['llava-next'];
   test('patches are rows by channel', () => {
     const data = Uint8Array.from({ length: 3 * 4 * 2 }, (_, index) => index);
     const normalization = { rescale: 1, mean: [0, 0, 0], std: [1, 1, 1] };
@@ -119,6 +139,10 @@ describe('processors', () => {
       ...[0, 3, 12, 15, 1, 4, 13, 16, 2, 5, 14, 17],
       ...[6, 9, 18, 21, 7, 10, 19, 22, 8, 11, 20, 23],
     ]);
+    // as often as a convolution has frames
+    const frames = patchesOf({ width: 4, height: 2, data }, 2, normalization, 2);
+    expect([...frames.subarray(0, 12)]).toEqual([0, 3, 12, 15, 0, 3, 12, 15, 1, 4, 13, 16]);
+    expect([...frames.subarray(36)]).toEqual([7, 10, 19, 22, 8, 11, 20, 23, 8, 11, 20, 23]);
     expect(() => patchesOf({ width: 4, height: 2, data }, 4, normalization)).toThrow(ShapeError);
   });
 
@@ -136,6 +160,9 @@ describe('processors', () => {
     [{ ...next, image_grid_pinpoints: [[28, 28 * 145]] }, 'with at most 144 tiles, got [28,4060]'],
     [{ ...next, crop_size: { height: 24, width: 24 } }, 'crop_size: expected 28 x 28 pixels, as size'],
     [{ ...next, size: { longest_edge: 28 } }, 'size: expected a square or a shortest_edge'],
+    [{ image_processor_type: 'Qwen2VLImageProcessor', patch_size: 0 }, 'patch_size: expected a whole number'],
+    [{ image_processor_type: 'Qwen2VLImageProcessor', min_pixels: 2e6 }, 'min_pixels: expected at most 1003520'],
+    [{ image_processor_type: 'Qwen2VLImageProcessor', size: 3 }, 'size: expected shortest_edge and longest_edge'],
   ])('settings %j are refused', (settings, message) => {
     const all = { ...golden.settings['clip'], ...settings };
     expect(() => createImageProcessor(all, 'p.json')).toThrow(message);

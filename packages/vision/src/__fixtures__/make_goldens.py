@@ -18,6 +18,7 @@ from transformers import (
     Idefics3ImageProcessorPil,
     LlavaNextImageProcessorPil,
     LlavaOnevisionImageProcessorPil,
+    Qwen2VLImageProcessorPil,
     SiglipImageProcessorPil,
 )
 
@@ -87,6 +88,10 @@ PROCESSORS = {
         LlavaOnevisionImageProcessorPil,
         dict(size={"height": 28, "width": 28}, image_grid_pinpoints=ONEVISION_SIZES),
     ),
+    # images of about 61 x 40, 33 x 70 and 20 x 13 pixels, as they are, enlarged and reduced; 40 / 16 is between two multiples
+    "qwen2vl": (Qwen2VLImageProcessorPil, dict(patch_size=8, size={"shortest_edge": 64, "longest_edge": 9000})),
+    "qwen2vl-enlarged": (Qwen2VLImageProcessorPil, dict(patch_size=8, min_pixels=2800, max_pixels=6400)),
+    "qwen2vl-reduced": (Qwen2VLImageProcessorPil, dict(patch_size=4, min_pixels=64, max_pixels=700)),
 }
 
 
@@ -94,10 +99,22 @@ def sha256(values: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
 
 
+def whole(patches: np.ndarray, grid: np.ndarray, merge: int, frames: int) -> np.ndarray:
+    """The image of patches that are ordered by squares and repeated for each frame."""
+    (_, rows, columns) = grid
+    size = int(np.sqrt(patches.shape[1] / 3 / frames))
+    parts = patches.reshape(rows // merge, columns // merge, merge, merge, 3, frames, size, size)
+    assert (parts[:, :, :, :, :, :1] == parts).all()
+    return parts[:, :, :, :, :, 0].transpose(0, 2, 5, 1, 3, 6, 4).reshape(1, rows * size, columns * size, 3)
+
+
 def tiles_of(processor, image: Image.Image, is_one_of_several: bool) -> dict:
     result = processor([[image, image]] if is_one_of_several else image, return_tensors="np")
     values = result["pixel_values"][:1] if is_one_of_several else result["pixel_values"]
-    values = values.reshape(-1, *values.shape[-3:]).transpose(0, 2, 3, 1)
+    if "image_grid_thw" in result:
+        values = whole(values, result["image_grid_thw"][0], processor.merge_size, processor.temporal_patch_size)
+    else:
+        values = values.reshape(-1, *values.shape[-3:]).transpose(0, 2, 3, 1)
     if hasattr(processor, "image_grid_pinpoints"):
         values = np.roll(values, -1, axis=0)  # the whole image after the cells of the grid
     mean, std = np.array(processor.image_mean), np.array(processor.image_std)
