@@ -8,12 +8,17 @@ export type {
   RerankerDescription,
   ImageMarks,
   VisionGrid,
+  ImageSize,
+  ImageStep,
+  RowGrid,
   VisionPart,
   VisionProgramOptions,
 } from './program/architecture.js';
 export { imageParts, mmprojName, type ImageParts, type MmprojFile } from './architectures/mmproj.js';
 export type { DecoderConfig, ExpertConfig, RopeConfig } from './program/config.js';
 export {
+  imageAnglesName,
+  imagePositionsSlot,
   imageRowsName,
   imageRowsSlot,
   kvBufferNames,

@@ -34,10 +34,12 @@ import { olmoe } from './architectures/olmoe.js';
 import { phi2 } from './architectures/phi2.js';
 import { phi3 } from './architectures/phi3.js';
 import { qwen2 } from './architectures/qwen2.js';
+import { qwen2vl } from './architectures/qwen2vl.js';
 import { qwen2moe } from './architectures/qwen2moe.js';
 import { qwen3 } from './architectures/qwen3.js';
 import { qwen35 } from './architectures/qwen35.js';
 import { qwen35moe } from './architectures/qwen35moe.js';
+import { qwen3vl } from './architectures/qwen3vl.js';
 import { qwen3moe } from './architectures/qwen3moe.js';
 import { siglip } from './architectures/siglip.js';
 import { smollm3 } from './architectures/smollm3.js';
@@ -91,6 +93,8 @@ export const architectures: readonly Architecture[] = [
   llavaNext,
   llavaOnevision,
   smolvlm,
+  qwen2vl,
+  qwen3vl,
   clip,
   siglip,
 ];

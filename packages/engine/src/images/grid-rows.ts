@@ -1,6 +1,7 @@
 /** The rows of an image that was cut into a grid of tiles: those of the whole image, then those of the grid line by line. */
 import type { VisionGrid, VisionPart } from '@winnow/models';
-import type { ProcessedImage } from '@winnow/vision';
+import { CapacityError } from '@winnow/tensor';
+import type { ProcessedImage, RgbImage } from '@winnow/vision';
 
 /** The part of a grid that shows the image, in rows of the encoder, and the lines that are made of it. */
 interface GridLines {
@@ -15,9 +16,18 @@ interface GridLines {
   readonly numLines: number;
 }
 
-/** The number of rows of an image. */
-export function numRowsOf(image: ProcessedImage, { grid, numRows }: VisionPart): number {
-  if (grid === undefined) return image.tiles.length * numRows;
+/** The number of rows of a tile. @throws {CapacityError} for more than the encoder has room for */
+export function rowsOfTile(tile: RgbImage, { gridOf, numRows }: VisionPart): number {
+  if (gridOf === undefined) return numRows;
+  const { rows, columns } = gridOf(tile);
+  if (rows * columns <= numRows) return rows * columns;
+  throw new CapacityError({ resource: 'image', needed: rows * columns, available: numRows, unit: 'rows' });
+}
+
+/** The number of rows of an image. @throws {CapacityError} for a tile that the encoder has no room for */
+export function numRowsOf(image: ProcessedImage, vision: VisionPart): number {
+  const { grid, numRows } = vision;
+  if (grid === undefined) return image.tiles.reduce((sum, tile) => sum + rowsOfTile(tile, vision), 0);
   if (image.rows === 0) return numRows + 1;
   const { numLines, numColumns } = linesOf(image, grid, Math.sqrt(numRows));
   return numRows + numLines * (numColumns + 1);

@@ -12,6 +12,7 @@ import {
   type RgbImage,
 } from '@winnow/vision';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
+import { rowsOfTile } from './grid-rows.js';
 
 /** A PNG, JPEG or WebP file, or pixels. */
 export type ImageInput = Uint8Array | RgbImage;
@@ -46,7 +47,9 @@ export function processorOf(vision: VisionPart, found: ImageSettings | undefined
     const field = 'preprocessor_config.json';
     throw new FormatError({ source: model, field, message: 'missing, and the model takes images' });
   }
-  const processor = createImageProcessor(settings.settings, settings.source);
+  const { gridOf, numRows, imageSize } = vision;
+  const limit = gridOf === undefined ? {} : { maxPixels: numRows * imageSize ** 2 };
+  const processor = createImageProcessor(settings.settings, settings.source, limit);
   if (processor.tileSize === vision.imageSize) return processor;
   const message = `expected ${vision.imageSize} pixels, the size of the encoder, got ${processor.tileSize}`;
   throw new FormatError({ source: settings.source, field: 'size', message });
@@ -64,9 +67,6 @@ export class ImageEncoder {
     this.#parts = parts;
     const { scalars, symbols } = executable.program;
     this.#block = createScalarBlock(scalars, symbols);
-    vision.fill((name) => this.#block.slot(name));
-    this.#block.bind('T', vision.numTokens);
-    this.#block.bind('B', 1);
   }
 
   /** What distinguishes the rows of equal tiles: how their pixels are normalized. */
@@ -95,19 +95,34 @@ export class ImageEncoder {
    */
   async encode(tile: RgbImage, signal: AbortSignal | undefined): Promise<Float32Array> {
     const { vision, processor, backend, executable, buffers, deviceRecovery } = this.#parts;
-    const patches = patchesOf(tile, vision.patchSize, processor.normalization);
-    const numValues = vision.numRows * vision.dim;
+    const patches = patchesOf(tile, vision.patchSize, processor.normalization, vision.numFrames);
+    const numValues = rowsOfTile(tile, vision) * vision.dim;
     const rows = new Float32Array(numValues + (vision.grid === undefined ? 0 : vision.dim));
+    const tables = this.#fill(tile);
     return deviceRecovery.run(async () => {
       signal?.throwIfAborted();
       // the first row stays zero: it is the patch of the class token
-      const offset = 4 * 3 * vision.patchSize ** 2;
+      const offset = 4 * 3 * vision.numFrames * vision.patchSize ** 2;
       await backend.write(buffers.get(visionPatchesName) as BufferHandle, offset, new Uint8Array(patches.buffer));
+      for (const [name, values] of tables) {
+        await backend.write(buffers.get(name) as BufferHandle, 0, new Uint8Array(values.buffer));
+      }
       await executable.run(this.#block.words, signal === undefined ? {} : { signal });
       await executable.read('embeddings', rows.subarray(0, numValues));
       if (vision.grid !== undefined) await executable.read('newline', rows.subarray(numValues));
       return rows;
     });
+  }
+
+  /** Sets the sizes and scalars of a step. @returns the values of further buffers */
+  #fill(tile: RgbImage): ReadonlyMap<string, Float32Array> {
+    const { vision } = this.#parts;
+    const { numTokens, numSequences, numRows, tables } = vision.fill((name) => this.#block.slot(name), tile);
+    this.#block.bind('T', numTokens);
+    this.#block.bind('B', numSequences);
+    // rows of images of one size are no symbol
+    if (vision.gridOf !== undefined) this.#block.bind('R', numRows);
+    return tables ?? new Map();
   }
 }
 

@@ -96,7 +96,8 @@ export class ImagePrompts {
     const hash = await hashOf(tile, encoder.normalization);
     const known = rows.find(hash);
     if (known !== undefined) return known;
-    return exclusive(async () => rows.find(hash) ?? rows.add(hash, await encoder.encode(tile, signal)));
+    const grid = encoder.vision.gridOf?.(tile);
+    return exclusive(async () => rows.find(hash) ?? rows.add(hash, await encoder.encode(tile, signal), grid));
   }
 }
 

@@ -1,6 +1,6 @@
 import { CapacityError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { hashOf, ImageRows } from './image-rows.js';
+import { hashOf, ImageRows, movesOn } from './image-rows.js';
 
 const tile = (value: number): { width: number; height: number; data: Uint8Array } => ({
   ...{ width: 1, height: 1 },
@@ -21,7 +21,7 @@ test('equal tiles have equal ids, which are negative and lead to their rows', as
   expect(ids.every((id) => id < 0)).toBe(true);
   expect(second.add(hashes[1] as string, Float32Array.of(1, 2, 3, 4))).toEqual(ids);
   expect(second.add(hashes[2] as string, Float32Array.of(5, 6, 7, 8))).not.toEqual(ids);
-  expect([...first.rowOf(ids[1] as number)]).toEqual([3, 4]);
+  expect([...first.rowOf(ids[1] as number).values]).toEqual([3, 4]);
   expect(first.find(hashes[0] as string)).toEqual(ids);
 });
 
@@ -32,7 +32,8 @@ test('ids that another tile has are not given again', () => {
   const [first] = rows.add(a, Float32Array.of(1));
   const [second] = rows.add(b, Float32Array.of(2));
   expect(second).not.toBe(first);
-  expect([...rows.rowOf(first as number), ...rows.rowOf(second as number)]).toEqual([1, 2]);
+  const valuesOf = (id: number | undefined): number[] => [...rows.rowOf(id as number).values];
+  expect([...valuesOf(first), ...valuesOf(second)]).toEqual([1, 2]);
 });
 
 test('the tiles that were not used for longest are forgotten first', () => {
@@ -46,4 +47,25 @@ test('the tiles that were not used for longest are forgotten first', () => {
   expect(rows.has(idOfB as number)).toBe(false);
   expect(rows.find(b)).toBeUndefined();
   expect(() => rows.rowOf(idOfB as number)).toThrow(CapacityError);
+});
+
+test('the rows of a grid turn by their row and column, and the text after them by the next position', () => {
+  const rows = new ImageRows(1);
+  const ids = rows.add('0123456789abcdef'.repeat(4), new Float32Array(6), { rows: 2, columns: 3 });
+  let position = 10;
+  const turned = [...ids].map((id) => {
+    const { offset } = rows.rowOf(id);
+    const coordinates = offset.map((each) => position + each);
+    position += Number(movesOn(id));
+    return coordinates;
+  });
+  expect(turned).toEqual([
+    [10, 10, 10],
+    [10, 10, 11],
+    [10, 10, 12],
+    [10, 11, 10],
+    [10, 11, 11],
+    [10, 11, 12],
+  ]);
+  expect(position).toBe(13);
 });

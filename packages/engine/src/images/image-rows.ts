@@ -2,6 +2,7 @@
  * The rows of images that prompts contain. In token lists a row has a negative id, a hash of the image and of its place in it:
  * equal images have equal ids, so that cached prefixes are shared by what they show.
  */
+import type { RowGrid } from '@winnow/models';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import type { Normalization, RgbImage } from '@winnow/vision';
 
@@ -16,6 +17,14 @@ interface TileRows {
   readonly rows: Float32Array;
 }
 
+/** A row, and what it turns by in models with M-RoPE. */
+interface ImageRow {
+  readonly values: Float32Array;
+  readonly offset: RowOffset;
+}
+
+const noOffset: RowOffset = [0, 0, 0];
+
 /** The default limit of the rows in memory: 27 images of LLaVA 1.5 7B, of 9 MB each. */
 export const maxImageBytes: number = 256 * 1024 * 1024;
 
@@ -27,12 +36,33 @@ export function isImageId(id: number): boolean {
   return id < 0;
 }
 
+/**
+ * Whether the next token has the next rotary position. In models with M-RoPE the rows of an image take only as many positions as
+ * its longer side has rows; their ids say which of them move on, so that positions follow from the tokens alone.
+ */
+export function movesOn(id: number): boolean {
+  return id >= 0 || (id & 1) === 1;
+}
+
+/** What a row turns by, in addition to the rotary position of its token: time, row and column. */
+export type RowOffset = readonly [time: number, row: number, column: number];
+
+/** The last rows of an image move on, so many that the text after it has the position after its greatest coordinate. */
+function placesOf({ rows, columns }: RowGrid): { readonly offsets: readonly RowOffset[]; readonly numStill: number } {
+  const numStill = rows * columns - Math.max(rows, columns);
+  const offsets = Array.from({ length: rows * columns }, (_, index): RowOffset => {
+    const moved = Math.max(0, index - numStill);
+    return [-moved, Math.floor(index / columns) - moved, (index % columns) - moved];
+  });
+  return { offsets, numStill };
+}
+
 export class ImageRows {
   readonly dim: number;
   readonly #maxBytes: number;
   /** By hash, the latest used last. */
   readonly #tiles = new Map<string, TileRows>();
-  readonly #places = new Map<number, Float32Array>();
+  readonly #places = new Map<number, ImageRow>();
   #sizeBytes = 0;
 
   constructor(dim: number, maxBytes: number = maxImageBytes) {
@@ -49,12 +79,18 @@ export class ImageRows {
     return known.ids;
   }
 
-  /** Keeps the rows of a tile, and drops the least recently used ones. @returns their ids */
-  add(hash: string, rows: Float32Array): Int32Array {
+  /**
+   * Keeps the rows of a tile, and drops the least recently used ones.
+   * @param grid in models with M-RoPE, whose ids say which rows move on
+   * @returns their ids
+   */
+  add(hash: string, rows: Float32Array, grid?: RowGrid): Int32Array {
     const numRows = rows.length / this.dim;
-    const ids = this.#freeIds(hash, numRows);
+    const places = grid && placesOf(grid);
+    const ids = this.#freeIds(hash, numRows, places?.numStill);
     for (let row = 0; row < numRows; row++) {
-      this.#places.set(ids[row] as number, rows.subarray(row * this.dim, (row + 1) * this.dim));
+      const values = rows.subarray(row * this.dim, (row + 1) * this.dim);
+      this.#places.set(ids[row] as number, { values, offset: places?.offsets[row] ?? noOffset });
     }
     this.#tiles.set(hash, { ids, rows });
     this.#sizeBytes += rows.byteLength;
@@ -72,7 +108,7 @@ export class ImageRows {
   }
 
   /** The row of an id. @throws {CapacityError} when it was forgotten, or comes from a file of another program */
-  rowOf(id: number): Float32Array {
+  rowOf(id: number): ImageRow {
     const row = this.#places.get(id);
     if (row !== undefined) return row;
     throw new CapacityError({
@@ -86,13 +122,17 @@ export class ImageRows {
     });
   }
 
-  /** Ids that no other row has: 31 bits of the hash and the row, with another salt if they are taken. */
-  #freeIds(hash: string, numRows: number): Int32Array {
+  /**
+   * Ids that no other row has: 31 bits of the hash and the row, with another salt if they are taken.
+   * @param numStill how many of the first rows do not move on. Default: the last bit of all ids is one of the hash
+   */
+  #freeIds(hash: string, numRows: number, numStill?: number): Int32Array {
     const words = Array.from({ length: 8 }, (_, word) => Number.parseInt(hash.slice(8 * word, 8 * word + 8), 16));
     for (let salt = 0; ; salt++) {
       const ids = new Set<number>();
       for (let row = 0; row < numRows; row++) {
-        const id = -1 - (mixed((words[row % 8] as number) ^ Math.imul(row + 1, 0x9e3779b1), salt) >>> 1);
+        const free = -1 - (mixed((words[row % 8] as number) ^ Math.imul(row + 1, 0x9e3779b1), salt) >>> 1);
+        const id = numStill === undefined ? free : (free & ~1) | Number(row >= numStill);
         if (this.#places.has(id) || id === imagePlaceId) break;
         ids.add(id);
       }

@@ -1,5 +1,5 @@
 /** Loads an open decoder into a backend. */
-import { type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
+import { ropeFrequenciesName, type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ImageProcessor } from '@winnow/vision';
@@ -10,6 +10,7 @@ import { checkDraftModel, checkHasDraftModel } from '../generation/draft-model.j
 import { processorOf } from '../images/image-encoder.js';
 import { ImagePrompts } from '../images/image-prompts.js';
 import { imagePlaceId, ImageRows } from '../images/image-rows.js';
+import type { ImageRotation } from '../images/step-images.js';
 import { createImageTokenizer } from '../images/tokenizer.js';
 import type { ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
@@ -164,7 +165,7 @@ async function loadWeights(
   const tokenId = description.config.imageTokenId as number;
   const runtime = await createRuntime({
     ...{ ...common, plan, executables, openFolder, deviceRecovery },
-    images: rows && { rows, tokenId, backend, buffers },
+    images: rows && { rows, tokenId, backend, buffers, rotation: imageRotationOf(description) },
     verifiesDrafts: batchInvariant,
   });
   const encoder = createImageEncoder(described, resources, deviceRecovery, engineHost);
@@ -180,6 +181,12 @@ async function loadWeights(
       tokenText: marker ?? tokenizer.tokenText(tokenId),
     });
   return { described, resources, options, runtime, modelHash: hash, images };
+}
+
+/** `undefined` for models whose rows of images have one position each. */
+function imageRotationOf({ config, constants }: ModelDescription): ImageRotation | undefined {
+  const coordinates = config.rope?.coordinates;
+  return coordinates && { coordinates, frequencies: constants.get(ropeFrequenciesName) as Float32Array };
 }
 
 /** Weights of adapters are hashed with the others; adapters that are merged or scaled by 0 count by name. */

@@ -10,6 +10,7 @@ import {
   type SequenceView,
 } from '@winnow/kv-cache';
 import type { DeviceLostError } from '@winnow/tensor';
+import { movesOn } from '../images/image-rows.js';
 import type { Chunks } from './chunks.js';
 import { EvictionLog } from './eviction-log.js';
 import type { KvPool } from './kv-pool.js';
@@ -56,6 +57,8 @@ export class Sequence {
   #appended = noSlots;
   /** What its rotation depends on, see `RotaryLengths.keyOf`. */
   #rotaryKey = 0;
+  /** How many of its tokens before `end` move on; begins anew when tokens are replaced. */
+  #moves = { end: 0, count: 0 };
   /** Set when its contents were lost with a device and cannot be recomputed, until a generation starts over. */
   #lost: DeviceLostError | undefined;
   readonly #contentIdAt: ContentIdAt = (numTokens) => this.#pool.manager.contentId(this.#view.id, numTokens);
@@ -118,6 +121,15 @@ export class Sequence {
   /** The row of RoPE frequencies of a position. */
   rotaryRow(position: number): number {
     return this.#pool.rotaryLengths?.rowOf(this.#rotaryKey, position) ?? 0;
+  }
+
+  /** The rotary position of a token in models with M-RoPE: the number of tokens before it that move on. */
+  imagePosition(position: number): number {
+    const counted = position < this.#moves.end ? { end: 0, count: 0 } : this.#moves;
+    const { tokens } = this.#view;
+    for (; counted.end < position; counted.end++) counted.count += Number(movesOn(tokens[counted.end] as number));
+    this.#moves = counted;
+    return counted.count;
   }
 
   /** Rotates as for a prompt of that length; forgets all tokens if they are rotated otherwise. */
@@ -343,6 +355,7 @@ export class Sequence {
     this.#pool.apply(manager.free(isBetter ? this.#view.id : found.id));
     if (!isBetter) return numKept;
     this.#view = found;
+    this.#moves = { end: 0, count: 0 };
     this.#evictions = new EvictionLog();
     this.state?.restore(found.numTokens, this.#contentIdAt);
     return found.numTokens;
@@ -350,6 +363,7 @@ export class Sequence {
 
   /** Forgets tokens from `numTokens` on; there must be a recurrent state for that position. */
   #cut(numTokens: number): void {
+    this.#moves = { end: 0, count: 0 };
     const changes = this.#pool.manager.truncate(this.#view.id, numTokens);
     this.heavyHitters?.truncate(numTokens);
     this.state?.restore(numTokens, this.#contentIdAt);

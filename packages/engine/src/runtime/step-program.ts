@@ -1,7 +1,7 @@
 /**
  * A prepared program with its scalar block: fills in the tokens and block tables of one or more sequences and runs it.
  */
-import { rotaryRowsSlot } from '@winnow/models';
+import { imagePositionsSlot, rotaryRowsSlot } from '@winnow/models';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import { offloadScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
@@ -23,12 +23,16 @@ interface StepScalars {
   readonly blockTable: Int32Array; // [B, maxBlocks]
   /** Rows of RoPE frequencies `[T]`, for programs in which they depend on the length of the sequence. */
   readonly rotaryRows: Int32Array | undefined;
+  /** Positions that RoPE turns by `[T]`, in models with M-RoPE, whose tables `StepImages` fills in. */
+  readonly imagePositions: Int32Array | undefined;
   /** Rows of recurrent states `[B]`, for programs that have them. */
   readonly stateFrom: Int32Array | undefined;
   readonly stateTo: Int32Array | undefined;
 }
 
-function scalarsOf(block: ScalarBlock, hasState: boolean, hasRotaryRows: boolean): StepScalars {
+function scalarsOf(block: ScalarBlock, has: (slot: string) => boolean): StepScalars {
+  const hasState = has('stateFrom');
+  const hasImagePositions = has(imagePositionsSlot);
   return {
     tokens: block.slot('tokens'),
     positions: block.slot('positions'),
@@ -37,7 +41,8 @@ function scalarsOf(block: ScalarBlock, hasState: boolean, hasRotaryRows: boolean
     outputRows: block.slot('outputRows'),
     contextLengths: block.slot('contextLengths'),
     blockTable: block.slot('blockTable'),
-    rotaryRows: hasRotaryRows ? block.slot(rotaryRowsSlot) : undefined,
+    rotaryRows: has(rotaryRowsSlot) && !hasImagePositions ? block.slot(rotaryRowsSlot) : undefined,
+    imagePositions: hasImagePositions ? block.slot(imagePositionsSlot) : undefined,
     stateFrom: hasState ? block.slot('stateFrom') : undefined,
     stateTo: hasState ? block.slot('stateTo') : undefined,
   };
@@ -80,7 +85,7 @@ export class StepProgram {
     this.#executable = executable;
     this.#options = options;
     this.#block = createScalarBlock(scalars, symbols);
-    this.#scalars = scalarsOf(this.#block, this.hasState, scalars.slots.has(rotaryRowsSlot));
+    this.#scalars = scalarsOf(this.#block, (slot) => scalars.slots.has(slot));
     this.#images = options.images && new StepImages(options.images, this.#block, this.maxTokens);
     this.#outputs = new StepOutputs(executable);
     this.#masses = MassReader.create(executable);
@@ -129,7 +134,7 @@ export class StepProgram {
 
   /** @returns the number of tokens */
   #fill(parts: readonly StepPart[]): number {
-    const { tokens, positions, sequences, slots, outputRows, rotaryRows } = this.#scalars;
+    const { tokens, positions, sequences, slots, outputRows, rotaryRows, imagePositions } = this.#scalars;
     let numTokens = 0;
     let numRows = 0;
     for (let index = 0; index < parts.length; index++) {
@@ -140,11 +145,13 @@ export class StepProgram {
         outputRows[numRows++] = numTokens + (part.outputRows[row] as number);
       }
       for (let i = 0; i < count; i++, numTokens++) {
+        const position = appended.positions[i] as number;
         tokens[numTokens] = part.tokens[offset + i] as number;
-        positions[numTokens] = appended.positions[i] as number;
+        positions[numTokens] = position;
         sequences[numTokens] = index;
         slots[numTokens] = appended.slots[i] as number;
-        if (rotaryRows !== undefined) rotaryRows[numTokens] = part.sequence.rotaryRow(positions[numTokens] as number);
+        if (rotaryRows !== undefined) rotaryRows[numTokens] = part.sequence.rotaryRow(position);
+        if (imagePositions !== undefined) imagePositions[numTokens] = part.sequence.imagePosition(position);
       }
       this.#fillSequence(index, part.sequence);
     }

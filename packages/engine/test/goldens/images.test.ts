@@ -134,7 +134,7 @@ async function checkSessions(model: Model, golden: PromptGolden): Promise<void> 
   expect((await restored.resume({ maxTokens: 2 }).result()).tokens).toEqual(first.tokens.slice(2));
 }
 
-const languageModels = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'gemma3']
+const languageModels = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'gemma3', 'qwen2vl', 'qwen3vl']
   .flatMap((architecture) => imageNames[architecture] ?? [])
   .flatMap((name) => ['WebAssembly', 'reference'].map((backend) => ({ name, backend })));
 
@@ -155,6 +155,50 @@ describe.each(languageModels)('$name writes, $backend backend', ({ name, backend
 
   test('sessions share the prefix of an image, and not that of another one', () =>
     checkSessions(model, prompts[0] as PromptGolden));
+});
+
+const qwenGolden = (name: string): readonly PromptGolden[] =>
+  readJson<{ prompts: readonly PromptGolden[] }>(`${pathOf(name)}/golden.json`).prompts;
+
+test('qwen2.5-vl: a session that goes on after an image has the positions of one prompt, also in another program', async () => {
+  const [golden] = qwenGolden('qwen25vl') as [PromptGolden];
+  const backend = backends['WebAssembly'] as Backend;
+  const load = (): Promise<Model> => loadModel(pathOf('qwen25vl'), { backend, context: 128 });
+  await using model = await load();
+  const options = { temperature: 0, maxTokens: 6, ignoreEos: true };
+  const later = 'green stripes over the sea';
+  const more = { ...promptOf(golden), prompt: `${golden.text} ${later}` };
+  const expected = await model.generate(more, options).result();
+  using session = model.createSession();
+  await session.generate(promptOf(golden), { ...options, maxTokens: 2 }).result();
+  const sink = memorySink();
+  await session.save(sink);
+  // a text of its own, and then the image again: positions are counted anew
+  await session.generate(later, options).result();
+  const again = await session.generate(more, options).result();
+  expect(again.tokens).toEqual(expected.tokens);
+  await using other = await load();
+  using restored = await other.restoreSession(memorySource(sink.toBytes().slice()));
+  // no image is in memory here
+  expect((await restored.resume({ maxTokens: 4 }).result()).tokens).toEqual(golden.greedy.slice(2, 6));
+  const continued = await restored.generate(more, options).result();
+  expect([continued.cachedTokens, continued.tokens]).toEqual([golden.numTokens, expected.tokens]);
+});
+
+test('qwen2.5-vl: batches, drafts and pages keep positions, and a policy that moves positions is refused', async () => {
+  const prompts = qwenGolden('qwen25vl');
+  const backend = backends['WebAssembly'] as Backend;
+  const greedy = prompts.map((each) => each.greedy);
+  for (const more of [
+    { batchSize: 8, attention: 'page-topk:budget=all' },
+    { batchSize: 5, speculative: 'lookup' as const },
+  ]) {
+    await using model = await loadModel(pathOf('qwen25vl'), { backend, context: 128, ...more });
+    const answers = await Promise.all(prompts.map((each) => model.generate(promptOf(each), greedyOf(each)).result()));
+    expect(answers.map(({ tokens }) => tokens)).toEqual(greedy);
+  }
+  const streaming = loadModel(pathOf('qwen25vl'), { backend, attention: 'streaming:sinks=4,window=16' });
+  await expect(streaming).rejects.toThrow('attention: expected one that rotates queries by their own positions');
 });
 
 test('images of Gemma 3 have steps of their own beside other sessions, and under a policy', async () => {

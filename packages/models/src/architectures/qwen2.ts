@@ -10,6 +10,7 @@ import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
 import { isDerivedTensor, usualTensors, type UsualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
+import type { HubRopeDefaults } from '../settings/rope-settings.js';
 
 export const qwen2: Architecture = {
   name: 'qwen2',
@@ -24,11 +25,19 @@ export const qwen2: Architecture = {
   describe: (file) => describeQwen2(file),
 };
 
-/** @param imageTokenId the token of images, in a model that takes them */
-export async function describeQwen2(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
+/**
+ * @param imageTokenId the token of images, in a model that takes them
+ * @param rope defaults of the rotation, whose pairs turn by three coordinates in some of these models
+ */
+export async function describeQwen2(
+  file: ModelFile,
+  imageTokenId?: number,
+  rope?: HubRopeDefaults,
+): Promise<ModelDescription> {
   const isHub = file.format === 'safetensors';
+  const hub = { architecture: 'qwen2', contextLength: 32768, ...(rope && { rope }) };
   const settings = isHub
-    ? withQwenWindow(file, configFromHub(file, { architecture: 'qwen2', contextLength: 32768 }))
+    ? withQwenWindow(file, configFromHub(file, hub))
     : await configFromGguf(file, { architecture: 'qwen2', norm: 'rms' });
   const config = { ...settings, ...(imageTokenId === undefined ? {} : { imageTokenId }) };
   const usual: UsualTensors = { attentionBias: isHub ? 'required' : 'optional', outputBias: 'optional' };

@@ -2,14 +2,16 @@
  * Qwen 3 (arXiv:2505.09388): the Llama block with a per-head RMS norm of q and k before RoPE, whose weights all heads
  * share, and an explicit head size; split-half rotary pairs.
  */
-import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { describeDecoder, preNormLayer, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
-import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
 import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
+import { addImageRows } from '../program/decoder-program.js';
 import { headNormTensors, isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub } from '../settings/hub-settings.js';
+import type { HubRopeDefaults } from '../settings/rope-settings.js';
 import { withQwenWindow } from './qwen2.js';
 
 export const qwen3: Architecture = {
@@ -22,24 +24,42 @@ export const qwen3: Architecture = {
   hubNames: ['qwen3'],
   hubClass: 'Qwen3ForCausalLM',
   preTokenizer: 'qwen2',
-  async describe(file) {
-    const config =
-      file.format === 'gguf'
-        ? await configFromGguf(file, { architecture: 'qwen3', norm: 'rms' })
-        : withQwenWindow(file, configFromHub(file, { architecture: 'qwen3', headDim: 128, contextLength: 32768 }));
-    const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));
-    const rotary = rotaryOf(file.fields, config.rope);
-    const layer = preNormLayer({
-      norm: rmsNorm,
-      attention: (index, step) => ({
-        rotary,
-        window: windowOf(config, index),
-        normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
-      }),
-    });
-    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
-  },
+  describe: (file) => describeQwen3(file),
 };
+
+/** What distinguishes the decoder of a model that takes images. */
+export interface Qwen3Images {
+  readonly imageTokenId: number;
+  /** How many of the first layers add a part of the rows of images to their result. */
+  readonly numDeep: number;
+  readonly rope: HubRopeDefaults;
+}
+
+export async function describeQwen3(file: ModelFile, images?: Qwen3Images): Promise<ModelDescription> {
+  const hub = { architecture: 'qwen3', headDim: 128, contextLength: 32768 };
+  const text =
+    file.format === 'gguf'
+      ? await configFromGguf(file, { architecture: 'qwen3', norm: 'rms' })
+      : withQwenWindow(file, configFromHub(file, images === undefined ? hub : { ...hub, rope: images.rope }));
+  const { numDeep = 0, imageTokenId } = images ?? {};
+  const taken = imageTokenId === undefined ? {} : { imageTokenId, imageDim: (1 + numDeep) * text.hiddenDim };
+  const config = { ...text, ...taken };
+  const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));
+  const rotary = rotaryOf(file.fields, config.rope);
+  const block = preNormLayer({
+    norm: rmsNorm,
+    attention: (index, step) => ({
+      rotary,
+      window: windowOf(config, index),
+      normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
+    }),
+  });
+  const layer: DecoderDesign['layer'] = (step, index, x) => {
+    const y = block(step, index, x);
+    return index < numDeep ? addImageRows(step, y, 1 + index) : y;
+  };
+  return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
+}
 
 function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
   yield* usualTensors(file, config, { attentionBias: settingBias(file, 'attention_bias') });

@@ -2,16 +2,14 @@
  * SmolVLM (arXiv:2504.05299) and Idefics3 (arXiv:2408.12637): the hidden states of SigLIP's patches, of which each square of
  * `s x s` becomes one row by concatenation (pixel shuffle) and a linear layer, stand for the tiles of an image in the prompt of a Llama.
  */
-import type { ProgramTensor } from '@winnow/ops';
 import { layerNorm, linear } from '../blocks/decoder-blocks.js';
 import { collectWeights, type Weight } from '../file/weights.js';
 import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
-import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames } from '../program/tensors.js';
 import type { TextPart } from '../settings/text-part.js';
 import { bucketPositions } from '../vision/bucket-positions.js';
-import { gridOf, type Tower } from '../vision/checkpoint.js';
-import { describeVision, squareOrder, visionTensors } from '../vision/tower.js';
+import { gridOf } from '../vision/checkpoint.js';
+import { concatenatedRows, describeVision, squareOrder, visionTensors } from '../vision/tower.js';
 import { siglipVisionTower } from './siglip.js';
 import { describeWithImages } from './with-images.js';
 
@@ -47,9 +45,6 @@ export const smolvlm: DecoderArchitecture = {
   },
 };
 
-/** Name of the buffer in which squares of patches become rows. */
-const squaresName = 'slots.v.squares';
-
 /** The encoder of SmolVLM; the weights are added to those of the decoder. */
 export function describeTiles(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const { fields, store } = file;
@@ -73,7 +68,10 @@ export function describeTiles(file: ModelFile, weights: Map<string, Weight>, ima
     order: squareOrder(side, scale),
     places: squarePlaces(bucketPositions(side)),
     slots: { rows: Int32Array.from({ length: numRows }, (_, row) => row) },
-    finish: (step, hidden, slot) => linear(step, 'mm.proj', concatenated(step, hidden, slot('rows'), tower, numInputs)),
+    finish(step, hidden, slot) {
+      const squares = concatenatedRows(step, layerNorm(step, 'post_ln', hidden), slot('rows'), scale ** 2);
+      return linear(step, 'mm.proj', squares);
+    },
   });
 }
 
@@ -84,20 +82,4 @@ function squarePlaces(positions: Int32Array): Int32Array {
     { length: side ** 2 },
     (_, patch) => (positions[Math.floor(patch / side)] as number) * side + (positions[patch % side] as number),
   );
-}
-
-/** Consecutive rows as one: `[numRows, s s E]` of `[T, E]`. */
-function concatenated(
-  step: DecoderStep,
-  hidden: ProgramTensor,
-  rows: ProgramTensor,
-  { config: { hiddenDim } }: Tower,
-  numInputs: number,
-): ProgramTensor {
-  const { b, slots } = step;
-  const numTokens = b.capacity('T');
-  const squares = b.external(squaresName, 'kv', 'f32', [numTokens, hiddenDim]);
-  b.append('scatter-rows', { x: layerNorm(step, 'post_ln', hidden), rows: slots }, {}, { y: squares });
-  const table = b.reshape(squares, [(numTokens * hiddenDim) / numInputs, numInputs]);
-  return b.activation('embedding-lookup', { table, tokens: rows });
 }

@@ -37,7 +37,8 @@ export async function describeWithImages(
   const shaped = { ...file, store: withShapes(store, visionShape) };
   const vision = describeVision(shaped, decoder.weights, imageTokenId);
   checkWindow(decoder, vision, section, 'sliding_window');
-  return { ...decoder, vision };
+  const constants = new Map([...decoder.constants, ...(vision.constants ?? [])]);
+  return { ...decoder, constants, vision };
 }
 
 /**

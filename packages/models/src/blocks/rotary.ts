@@ -1,5 +1,6 @@
 /** RoPE in programs: the frequency tables, and the records that use them. */
 import type { ProgramTensor } from '@winnow/ops';
+import { ArgumentError } from '@winnow/tensor';
 import type { Fields } from '../file/fields.js';
 import type { RopeConfig } from '../program/config.js';
 import { ropeFrequenciesName, type DecoderStep } from '../program/decoder-program.js';
@@ -30,6 +31,11 @@ export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFr
     constants,
     rotate(step, x, positions) {
       const { b, contextSize, constant } = step;
+      const image = rope.coordinates && step.imageRotation(numPairs);
+      if (image !== undefined) {
+        checkOwnPositions(step, positions);
+        return b.activation('rope', { x, ...image }, { layout, amplitude, numPairs });
+      }
       if (lengths === undefined || contextSize <= lengths.contextLength) {
         return b.activation('rope', { x, positions, frequencies: constant(name) }, { layout, amplitude });
       }
@@ -37,6 +43,13 @@ export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFr
       return b.activation('rope', { x, positions, ...table }, { layout, amplitude, numPairs });
     },
   };
+}
+
+/** @throws {ArgumentError} for a rotation of queries by other positions than their own, which rows of images do not have */
+function checkOwnPositions(step: DecoderStep, positions: ProgramTensor): void {
+  if (positions === step.positions) return;
+  const expected = 'one that rotates queries by their own positions, since the rows of images have three';
+  throw new ArgumentError({ argument: 'attention', expected, actual: 'a policy that moves positions' });
 }
 
 /** 32 MiB: 131,072 lengths of 64 pairs. */

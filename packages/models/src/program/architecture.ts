@@ -29,6 +29,27 @@ export interface ImageMarks {
   readonly after: string;
 }
 
+/** In pixels. */
+export interface ImageSize {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The rows of an image as a grid, row by row. */
+export interface RowGrid {
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** The sizes of a step of a vision program, for its symbols T, B and R. */
+export interface ImageStep {
+  readonly numTokens: number;
+  readonly numSequences: number;
+  readonly numRows: number;
+  /** Values of further buffers of the program, by name. Default: there are none. */
+  readonly tables?: ReadonlyMap<string, Float32Array>;
+}
+
 /**
  * How the rows of a grid of tiles become lines without those of its padding: each ends with the output `newline` `[1, dim]` of the program,
  * and the rows of the whole image come before them, as `pack_image_features` of transformers.
@@ -39,21 +60,27 @@ export interface VisionGrid {
 }
 
 /**
- * The encoder of images of a model. Its program reads the patches from the buffer `visionPatchesName`, `[1 + patches, 3 P P]`
+ * The encoder of images of a model. Its program reads the patches from the buffer `visionPatchesName`, `[1 + patches, 3 F P P]`
  * f32 with a first row of zeros; its scalar slots are those of `fill`. The output `embeddings` is `[numRows, dim]`.
  */
 export interface VisionPart {
   readonly config: DecoderConfig;
-  /** Width and height in pixels. */
+  /** Width and height in pixels; with `gridOf`, both are multiples of it. */
   readonly imageSize: number;
   /** Width and height of a patch in pixels. */
   readonly patchSize: number;
-  /** Rows of the result per image or tile. */
+  /** How often the pixels of a channel of a patch follow each other (F), for encoders of videos. */
+  readonly numFrames: number;
+  /** Rows of the result per image or tile; with `gridOf`, their maximum. */
   readonly numRows: number;
+  /** The rows of an image, in encoders of images of any size. Default: all images have the same size. */
+  readonly gridOf?: (size: ImageSize) => RowGrid;
   /** Values per row of the result. */
   readonly dim: number;
-  /** Tokens of a step. */
+  /** Maximum number of tokens of a step. */
   readonly numTokens: number;
+  /** Tables of the program, as `constants` of a description. Default: none. */
+  readonly constants?: ReadonlyMap<string, Float32Array>;
   /** How an image with several tiles is written in the prompt. Default: as its rows alone. */
   readonly frame?: 'tiles';
   /** Default: the rows of tiles are not joined. */
@@ -65,8 +92,8 @@ export interface VisionPart {
   /** Whether the decoder attends in both directions within an image, so that it computes all of its rows in one step. */
   readonly isBidirectional: boolean;
   buildProgram(options?: VisionProgramOptions): Program;
-  /** The values of scalar slots, which are the same for every image. */
-  fill(slot: (name: string) => Int32Array): void;
+  /** The values of scalar slots for an image of this size. */
+  fill(slot: (name: string) => Int32Array, size: ImageSize): ImageStep;
 }
 
 /** Everything about an embedding model except the values of its weights. */

@@ -12,6 +12,8 @@ export interface RopeConfig {
   readonly beyond?: { readonly contextLength: number; readonly scaling: RopeScaling };
   /** For sequences longer than this, the base grows with their length (dynamic NTK). */
   readonly dynamic?: { readonly contextLength: number; readonly factor: number };
+  /** M-RoPE: the coordinate of rows of images by which each pair turns, 0 (time), 1 (row) or 2 (column). Default: one position. */
+  readonly coordinates?: readonly number[];
 }
 
 /** Groups of experts. */
@@ -74,6 +76,8 @@ export interface DecoderConfig {
   readonly experts?: ExpertConfig;
   /** The token that stands for a row of an image, for models that take images beside text. */
   readonly imageTokenId?: number;
+  /** Values per row of an image: those of its token, and more that are added after each of the first layers. Default: `hiddenDim`. */
+  readonly imageDim?: number;
   /** Recurrent layers, which carry a state instead of a KV cache. Default: none. */
   readonly recurrentLayers?: readonly boolean[];
 }

@@ -87,6 +87,14 @@ export const tokenTypesSlot = 'tokenTypes';
 /** Name of the scalar slot with the row of RoPE frequencies of each token, see `RotaryLengths`. */
 export const rotaryRowsSlot = 'rotaryRows';
 
+/** Name of the scalar slot with the position that RoPE turns each token by, in models with M-RoPE. */
+export const imagePositionsSlot = 'imagePositions';
+
+/** Name of the buffer with the frequencies of text and the angles of rows of images, of a step of up to that many tokens. */
+export function imageAnglesName(maxTokens: number): string {
+  return `slots.angles.${maxTokens}`;
+}
+
 /** Name of the constant with the RoPE frequencies. */
 export const ropeFrequenciesName = 'rope.frequencies';
 
@@ -124,6 +132,13 @@ export interface DecoderStep {
   zeros(): ProgramTensor;
   /** The row of RoPE frequencies of each token, `[T]`, where they depend on the length of the sequence. */
   rotaryRows(): ProgramTensor;
+  /** The row of the image that each token stands for, `[T, imageDim]`; zeros for text. */
+  imageRows(): ProgramTensor;
+  /**
+   * The inputs of `rope` in generative programs of models with M-RoPE: each row of an image has a row of angles, which turns it at
+   * position 1; tokens of text have the frequencies of row 0 and their own position. `undefined` in other programs.
+   */
+  imageRotation(numPairs: number): Readonly<Record<'positions' | 'rows' | 'frequencies', ProgramTensor>> | undefined;
   /** The segment of each token of a pair of texts, `[T]`; all 0 for single texts. */
   tokenTypes(): ProgramTensor;
   readonly positions: ProgramTensor;
@@ -181,6 +196,8 @@ class DecoderStepBuilder implements DecoderStep {
   #zeros: ProgramTensor | undefined;
   #tokenTypes: ProgramTensor | undefined;
   #rotaryRows: ProgramTensor | undefined;
+  #imageRows: ProgramTensor | undefined;
+  #imageRotation: ReturnType<DecoderStep['imageRotation']>;
 
   constructor(
     { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
@@ -226,6 +243,29 @@ class DecoderStepBuilder implements DecoderStep {
   };
 
   readonly rotaryRows = (): ProgramTensor => (this.#rotaryRows ??= this.b.scalar(rotaryRowsSlot, ['T']));
+
+  readonly imageRows = (): ProgramTensor => {
+    const { b, config } = this;
+    const maxTokens = b.capacity('T');
+    const shape = [1 + maxTokens, config.imageDim ?? config.hiddenDim];
+    this.#imageRows ??= b.activation('embedding-lookup', {
+      table: b.external(imageRowsName(maxTokens), 'kv', 'f32', shape),
+      tokens: b.scalar(imageRowsSlot, ['T']),
+    });
+    return this.#imageRows;
+  };
+
+  readonly imageRotation: DecoderStep['imageRotation'] = (numPairs) => {
+    const { b, config } = this;
+    if (config.imageTokenId === undefined || this.#hasOneCache) return undefined;
+    const maxTokens = b.capacity('T');
+    this.#imageRotation ??= {
+      positions: b.scalar(imagePositionsSlot, ['T']),
+      rows: this.rotaryRows(),
+      frequencies: b.external(imageAnglesName(maxTokens), 'kv', 'f32', [(1 + maxTokens) * numPairs]),
+    };
+    return this.#imageRotation;
+  };
 
   readonly tokenTypes = (): ProgramTensor => (this.#tokenTypes ??= this.b.scalar(tokenTypesSlot, ['T']));
 
@@ -304,7 +344,7 @@ export function addAdapted(
 /** Name of the scalar slot with the row of the image that each token stands for, `[T]`; 0 for tokens of text. */
 export const imageRowsSlot = 'imageRows';
 
-/** Name of the buffer with the rows of images of a step of up to that many tokens: `[1 + T, hiddenDim]`, the first all zeros. */
+/** Name of the buffer with the rows of images of a step of up to that many tokens: `[1 + T, imageDim]`, the first all zeros. */
 export function imageRowsName(maxTokens: number): string {
   return `slots.images.${maxTokens}`;
 }
@@ -313,14 +353,21 @@ export function imageRowsName(maxTokens: number): string {
  * Looks up the step's tokens: `[T, hiddenDim]`. In models that take images the row of an image is added to that of its
  * token; vision programs subtract the latter.
  */
-export function embedTokens({ b, weight, config }: DecoderStep, scale = 1): ProgramTensor {
+export function embedTokens(step: DecoderStep, scale = 1): ProgramTensor {
+  const { b, weight, config } = step;
   const table = weight('token_embd.weight');
   const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) }, { scale });
-  if (config.imageTokenId === undefined) return x;
-  const maxTokens = b.capacity('T');
-  const rows = b.external(imageRowsName(maxTokens), 'kv', 'f32', [1 + maxTokens, config.hiddenDim]);
-  const images = b.activation('embedding-lookup', { table: rows, tokens: b.scalar(imageRowsSlot, ['T']) });
-  return b.activation('add', { a: x, b: images });
+  return config.imageTokenId === undefined ? x : addImageRows(step, x, 0);
+}
+
+/** Adds part `index` of the rows of images, `[T, hiddenDim]`, to the hidden states; zeros to those of text. */
+export function addImageRows(step: DecoderStep, x: ProgramTensor, index: number): ProgramTensor {
+  const { b, config } = step;
+  const { hiddenDim: length, imageDim = length } = config;
+  const rows = step.imageRows();
+  const part =
+    imageDim === length ? rows : b.activation('slice-columns', { x: rows }, { begin: index * length, length });
+  return b.activation('add', { a: x, b: part });
 }
 
 /** The end of a program. */

@@ -46,7 +46,7 @@ export interface RankingProgramOptions extends EmbeddingProgramOptions {
 export const embeddingBlockSize = 64;
 
 /** Dense bidirectional attention. */
-const lowerBidirectionalAttention: AttentionLowering = (b, node) => {
+export const lowerBidirectionalAttention: AttentionLowering = (b, node) => {
   const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
   return b.activation(
     'attention',

@@ -21,6 +21,10 @@ export interface HubRopeDefaults {
   readonly layout?: RopeConfig['layout'];
   /** Whether the caller reads the scaling. */
   readonly isPlain?: boolean;
+  /** How many pairs turn by time, row and column of images (M-RoPE), where settings leave it out. Default: one position. */
+  readonly sections?: readonly number[];
+  /** Whether rows and columns take every third pair, from the second and the third on. Default: the sections follow each other. */
+  readonly areInterleaved?: boolean;
 }
 
 /** @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it */
@@ -72,6 +76,9 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   const rotaryDim = rotaryDimOf(fields, 'partial_rotary_factor', Math.floor(headDim * share), headDim);
   const usual = { layout: defaults.layout ?? 'halves', base, rotaryDim };
   if (defaults.isPlain === true) return usual;
+  if (defaults.sections !== undefined) {
+    return { ...usual, coordinates: coordinatesOf(fields, nested, rotaryDim / 2, defaults) };
+  }
   const scaling = hubScaling(fields, nested);
   const dynamic = hubDynamic(fields, nested);
   if (dynamic !== undefined && defaults.layerType !== undefined) {
@@ -82,6 +89,25 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
     );
   }
   return { ...usual, ...(scaling && { scaling }), ...(dynamic && { dynamic }) };
+}
+
+/** The coordinate of each pair: sections of pairs by time, row and column, in this order or interleaved. */
+function coordinatesOf(
+  fields: Fields,
+  nested: Fields,
+  numPairs: number,
+  { sections: usual, areInterleaved = false }: HubRopeDefaults,
+): number[] {
+  const type = ropeTypeOf(nested);
+  if (type !== 'default' && type !== 'mrope') throw fields.refusal('rope_scaling.rope_type', 'default or mrope', type);
+  const sections = nested.raw('mrope_section') ?? usual;
+  const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
+  const isValid = Array.isArray(sections) && sections.length === 3 && sections.every(isCount);
+  if (!isValid || sections.reduce((sum, count) => sum + count, 0) !== numPairs) {
+    throw fields.refusal('mrope_section', `three numbers with the sum ${numPairs}, the pairs of a head`, sections);
+  }
+  if (!areInterleaved) return sections.flatMap((count: number, coordinate) => Array<number>(count).fill(coordinate));
+  return Array.from({ length: numPairs }, (_, pair) => (pair < 3 * (sections[pair % 3] as number) ? pair % 3 : 0));
 }
 
 /** The original context of `dynamic` is that of the settings, not `original_max_position_embeddings`, as in transformers. */

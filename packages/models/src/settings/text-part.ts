@@ -22,11 +22,11 @@ export const visionLanguageParts: TextPart = {
   ),
 };
 
-/** Reads `text_config` and the tensors of the language model; a file without `text_config` is returned unchanged. */
+/** Reads `text_config`, or the settings of the whole checkpoint without it, and the tensors of the language model. */
 export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): ModelFile {
   const { format, fields, store } = file;
-  if (format === 'gguf' || !fields.has('text_config')) return file;
-  const text = Fields.ofJson(fields.source, fields.raw('text_config'));
+  if (format === 'gguf') return file;
+  const text = fields.has('text_config') ? Fields.ofJson(fields.source, fields.raw('text_config')) : fields;
   // settings of the whole checkpoint are outside `text_config`
   return {
     format,

@@ -87,11 +87,9 @@ export function withShapes(
 /** Tensors of vision encoders: convolutions as matrices, and vectors as tables. */
 export function visionShape(name: string, tensor: StoredTensor): StoredTensor {
   const { shape } = tensor;
-  if (/patch_(embedding|embd)\.weight$/.test(name) && shape.length === 4) {
-    return reshapedView(tensor, [
-      shape[0] as number,
-      (shape[1] as number) * (shape[2] as number) * (shape[3] as number),
-    ]);
+  if (/patch_(embedding|embd|embed\.proj)\.weight$/.test(name) && shape.length >= 4) {
+    const [numOutputs, ...kernel] = shape as readonly [number, ...number[]];
+    return reshapedView(tensor, [numOutputs, kernel.reduce((product, dim) => product * dim, 1)]);
   }
   if (/class_(embedding|embd\.weight)$/.test(name)) return withZeroRow(tensor);
   if (name.endsWith('image_newline')) return reshapedView(tensor, [1, shape[0] as number]);

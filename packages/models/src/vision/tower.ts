@@ -27,7 +27,7 @@ export const visionPatchesName = 'slots.v.patches';
 export const visionPrefix = 'v.';
 
 /** Slot of the token whose row is subtracted, `[R]`. */
-const imageTokensSlot = 'imageTokens';
+export const imageTokensSlot = 'imageTokens';
 
 /** The same for the row at the end of a line, `[1]`. */
 const newlineTokenSlot = 'newlineTokens';
@@ -82,7 +82,17 @@ export function towerLayer({ isQuick }: Tower): DecoderDesign['layer'] {
 
 /** Creates the vision part of a description. */
 export function describeVision(design: VisionDesign): VisionPart {
-  const { tower, weights, hasClass, numRows, dim, slots = {}, finish, isBidirectional = false } = design;
+  const {
+    tower,
+    weights,
+    hasClass,
+    numRows,
+    dim,
+    slots = {},
+    finish,
+    isBidirectional = false,
+    embeddingScale,
+  } = design;
   const { config } = tower;
   const { imageSize, patchSize, side } = gridOf(tower.fields);
   const numPatches = side ** 2;
@@ -90,7 +100,7 @@ export function describeVision(design: VisionDesign): VisionPart {
   const order = design.order ?? Int32Array.from({ length: numPatches }, (_, index) => index);
   const layer = towerLayer(tower);
   return {
-    ...{ config, imageSize, patchSize, numRows, dim, numTokens, isBidirectional },
+    ...{ config, imageSize, patchSize, numFrames: 1, numRows, dim, numTokens, isBidirectional },
     ...(design.frame === undefined ? {} : { frame: design.frame }),
     ...(design.marks === undefined ? {} : { marks: design.marks }),
     ...(design.grid === undefined ? {} : { grid: design.grid }),
@@ -105,7 +115,7 @@ export function describeVision(design: VisionDesign): VisionPart {
       step.b.setLayer(-1);
       const result = finish(step, x, (name) => step.b.scalar(name, [numRows]));
       const output = (name: string, rows: ProgramTensor, tokens: string): void =>
-        step.b.output(name, tokenRow === true ? lessTokenRow(step, rows, design, tokens) : rows);
+        step.b.output(name, tokenRow === true ? lessTokenRow(step, rows, weights, tokens, embeddingScale) : rows);
       output('embeddings', result, imageTokensSlot);
       if (design.grid !== undefined) output('newline', newlineRow(step), newlineTokenSlot);
       return step.b.build();
@@ -113,9 +123,11 @@ export function describeVision(design: VisionDesign): VisionPart {
     fill(slot) {
       fillPatches(slot, design, order);
       for (const [name, values] of Object.entries(slots)) slot(name).set(values);
-      if (design.imageTokenId === undefined) return;
-      slot(imageTokensSlot).fill(design.imageTokenId);
-      if (design.grid !== undefined) slot(newlineTokenSlot).fill(design.imageTokenId);
+      if (design.imageTokenId !== undefined) {
+        slot(imageTokensSlot).fill(design.imageTokenId);
+        if (design.grid !== undefined) slot(newlineTokenSlot).fill(design.imageTokenId);
+      }
+      return { numTokens, numSequences: 1, numRows };
     },
   };
 }
@@ -141,14 +153,43 @@ function newlineRow({ b, weight }: DecoderStep): ProgramTensor {
   });
 }
 
-/** Rows without what a decoder adds to each: the row of its image token. @param slot of these tokens */
-function lessTokenRow(step: DecoderStep, rows: ProgramTensor, design: VisionDesign, slot: string): ProgramTensor {
-  const { weights, embeddingScale = 1 } = design;
+/**
+ * Rows without what a decoder adds to each: the row of its image token.
+ * @param slot of these tokens @param embeddingScale factor of the decoder's embeddings
+ */
+export function lessTokenRow(
+  step: DecoderStep,
+  rows: ProgramTensor,
+  weights: EmbedderDescription['weights'],
+  slot: string,
+  embeddingScale = 1,
+): ProgramTensor {
   const { b } = step;
   const { name, dtype, shape } = weights.get('token_embd.weight') as Weight;
   const table = b.external(name, 'weights', dtype, shape);
-  const tokens = b.scalar(slot, [rows.shape[0] as number]);
+  const tokens = b.scalar(slot, [rows.shape[0] as ProgramTensor['shape'][number]]);
   return add(step, rows, b.activation('embedding-lookup', { table, tokens }, { scale: -embeddingScale }));
+}
+
+/** Name of the buffer in which several rows become one. */
+const squaresName = 'slots.v.squares';
+
+/**
+ * Consecutive rows as one: `[R, C E]` of x `[T, E]`.
+ * @param rows which of them, `[R]` @param count rows that become one
+ */
+export function concatenatedRows(
+  { b, slots }: DecoderStep,
+  x: ProgramTensor,
+  rows: ProgramTensor,
+  count: number,
+): ProgramTensor {
+  const numTokens = b.capacity('T');
+  const width = x.shape[1] as number;
+  const squares = b.external(squaresName, 'kv', 'f32', [numTokens, width]);
+  b.append('scatter-rows', { x, rows: slots }, {}, { y: squares });
+  const table = b.reshape(squares, [numTokens / count, width * count]);
+  return b.activation('embedding-lookup', { table, tokens: rows });
 }
 
 /** The patches of a square grid, square by square of `scale` patches per side, in each by row and column. */

@@ -1,0 +1,118 @@
+/**
+ * Qwen3-VL (arXiv:2511.21631): rows of images of any size in the prompt of a Qwen 3 whose rotary pairs turn by interleaved
+ * coordinates (M-RoPE). The encoder has rotary and learned positions; states of several of its layers become further rows, which the
+ * first layers of the decoder add to theirs (DeepStack, arXiv:2406.04334).
+ */
+import type { ProgramTensor } from '@winnow/ops';
+import { layerNorm, linear, plainFeedForward, preNormLayer } from '../blocks/decoder-blocks.js';
+import { Fields } from '../file/fields.js';
+import { collectWeights, type Weight, type WeightRequest } from '../file/weights.js';
+import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
+import type { DecoderStep } from '../program/decoder-program.js';
+import { tensorNames } from '../program/tensors.js';
+import type { EncoderConfig } from '../settings/encoder-settings.js';
+import { describeScaledVision } from '../vision/scaled-tower.js';
+import { qwenEncoder, qwenLayerTensors } from '../vision/qwen-tower.js';
+import { describeQwen3 } from './qwen3.js';
+import { describeWithImages } from './with-images.js';
+
+const textPart = {
+  renamed: [['model.language_model.', 'model.']],
+  otherParts: ['visual.', 'model.visual.'],
+} as const;
+
+const rope = { base: 500_000, sections: [24, 20, 20], areInterleaved: true };
+
+const defaults = {
+  ...{ depth: 27, num_heads: 16, patch_size: 16, spatial_merge_size: 2, temporal_patch_size: 2 },
+  ...{ hidden_size: 1152, intermediate_size: 4304, out_hidden_size: 3584, hidden_act: 'gelu_pytorch_tanh' },
+  ...{ num_position_embeddings: 2304, deepstack_visual_indexes: [8, 16, 24] },
+};
+
+export const qwen3vl: DecoderArchitecture = {
+  name: 'qwen3vl',
+  models: 'Qwen3-VL 2B to 32B, dense (text and images)',
+  limits: [
+    'Images have at most 1,280 rows (1,310,720 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
+    'Only from Hugging Face folders, and without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
+  ],
+  ggufNames: [],
+  hubNames: ['qwen3_vl'],
+  hubClass: 'Qwen3VLForConditionalGeneration',
+  describe(file) {
+    const imageTokenId = file.fields.integer('image_token_id', 151655);
+    const numDeep = deepLayers(visionFields(file)).length;
+    const describe = (text: ModelFile): ReturnType<typeof describeQwen3> =>
+      describeQwen3(text, { imageTokenId, numDeep, rope });
+    return describeWithImages(file, textPart, imageTokenId, describeQwenVision, { qwen3_vl_text: describe });
+  },
+};
+
+function visionFields({ fields }: ModelFile): Fields {
+  const own = Fields.ofJson(`${fields.source}: vision_config`, fields.raw('vision_config') ?? {});
+  return own.over(Fields.ofJson(own.source, defaults), Object.keys(defaults));
+}
+
+/** The layers of the encoder whose states become further rows. */
+function deepLayers(fields: Fields): readonly number[] {
+  const layers = fields.raw('deepstack_visual_indexes');
+  const numLayers = fields.count('depth');
+  const isLayer = (value: unknown): boolean =>
+    Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < numLayers;
+  if (Array.isArray(layers) && layers.every(isLayer)) return layers as number[];
+  throw fields.refusal('deepstack_visual_indexes', `layers below ${numLayers}`, layers);
+}
+
+/** The encoder; the weights are added to those of the decoder. */
+function describeQwenVision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+  const fields = visionFields(file);
+  const encoder = qwenEncoder({ ...file, fields }, weights, { architecture: 'qwen3vl', outputDim: 'out_hidden_size' });
+  const { config, mergeSize, dim } = encoder;
+  const deep = deepLayers(fields);
+  const numPositions = fields.count('num_position_embeddings');
+  const positionSide = Math.floor(Math.sqrt(numPositions));
+  if (positionSide ** 2 !== numPositions) {
+    throw fields.refusal('num_position_embeddings', 'the square of a whole number', numPositions);
+  }
+  const requests = qwen3Tensors(file, encoder, { numPositions, numDeep: deep.length });
+  for (const [name, weight] of collectWeights(file.store, requests)) weights.set(name, weight);
+  const merged = (step: DecoderStep, name: string, squares: ProgramTensor): ProgramTensor => {
+    const y = step.b.activation('activation', { x: linear(step, `${name}.0`, squares) }, { kind: 'gelu-erf' });
+    return linear(step, `${name}.2`, y);
+  };
+  return describeScaledVision({
+    ...{ ...encoder, weights, imageTokenId, mergeSize, positionSide, dim: (1 + deep.length) * dim },
+    layer: (rotary) => preNormLayer({ norm: layerNorm, attention: () => ({ rotary }), feedForward: plainFeedForward }),
+    finish(step, hidden, merge) {
+      const last = layerNorm(step, 'post_ln', hidden[config.numLayers - 1] as ProgramTensor);
+      const further = deep.map((layer, index) => {
+        const squares = layerNorm(step, `deepstack.${index}.norm`, merge(hidden[layer] as ProgramTensor));
+        return merged(step, `deepstack.${index}`, squares);
+      });
+      return [merged(step, 'mm', merge(last)), ...further];
+    },
+  });
+}
+
+function* qwen3Tensors(
+  file: ModelFile,
+  { config, hub, numInputs, numMerged, dim }: ReturnType<typeof qwenEncoder>,
+  { numPositions, numDeep }: { readonly numPositions: number; readonly numDeep: number },
+): Generator<WeightRequest> {
+  const names = tensorNames(file);
+  const { hiddenDim }: EncoderConfig = config;
+  yield* names.matrix(['v.patch_embd', `${hub}.patch_embed.proj`], [hiddenDim, numInputs], 'required');
+  yield* names.matrix(['v.position_embd', `${hub}.pos_embed`], [numPositions, hiddenDim], 'none');
+  const merger = (own: string, from: string): WeightRequest[] => [
+    ...names.matrix([`${own}.0`, `${from}.linear_fc1`], [numMerged, numMerged], 'required'),
+    ...names.matrix([`${own}.2`, `${from}.linear_fc2`], [dim, numMerged], 'required'),
+  ];
+  yield* names.norm(['v.post_ln', `${hub}.merger.norm`], hiddenDim, 'required');
+  yield* merger('v.mm', `${hub}.merger`);
+  for (let index = 0; index < numDeep; index++) {
+    const from = `${hub}.deepstack_merger_list.${index}`;
+    yield* names.norm([`v.deepstack.${index}.norm`, `${from}.norm`], numMerged, 'required');
+    yield* merger(`v.deepstack.${index}`, from);
+  }
+  yield* qwenLayerTensors(file, config, hub, { ffn_up: 'linear_fc1', ffn_down: 'linear_fc2' }, 'required');
+}

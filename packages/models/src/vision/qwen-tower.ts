@@ -1,0 +1,84 @@
+/** What the encoders of Qwen2-VL, Qwen2.5-VL and Qwen3-VL have in common: their settings and the tensors of their layers. */
+import type { Weight, WeightRequest } from '../file/weights.js';
+import type { ModelFile } from '../program/architecture.js';
+import { tensorNames, type Bias } from '../program/tensors.js';
+import { encoderFromHub, type EncoderConfig } from '../settings/encoder-settings.js';
+
+export interface QwenEncoder {
+  readonly config: EncoderConfig;
+  /** Prefix of its tensors in the checkpoint, without the dot. */
+  readonly hub: string;
+  readonly patchSize: number;
+  readonly mergeSize: number;
+  readonly numFrames: number;
+  /** Values of a patch, of the states of a square, and of a row. */
+  readonly numInputs: number;
+  readonly numMerged: number;
+  readonly dim: number;
+}
+
+export interface QwenEncoderNames {
+  readonly architecture: string;
+  /** Names of the settings that say how long rows and hidden states are. Default of the latter: `hidden_size`. */
+  readonly outputDim: string;
+  readonly hiddenDim?: string;
+}
+
+/**
+ * Reads the settings.
+ * @param file with the settings of the encoder, and tensors of the encoder
+ * @param weights of the decoder
+ * @throws {FormatError} for settings that are not supported, and for rows of another length than the decoder's states
+ */
+export function qwenEncoder(
+  file: ModelFile,
+  weights: ReadonlyMap<string, Weight>,
+  { architecture, outputDim, hiddenDim = 'hidden_size' }: QwenEncoderNames,
+): QwenEncoder {
+  const { fields, store } = file;
+  const hub = store.tensors.has('model.visual.patch_embed.proj.weight') ? 'model.visual' : 'visual';
+  const dim = weights.get('token_embd.weight')?.shape[1] as number;
+  const stored = fields.count(outputDim);
+  if (stored !== dim) throw fields.refusal(outputDim, `${dim}, the hidden size of the decoder`, stored);
+  if (fields.count('in_channels', 3) !== 3) throw fields.refusal('in_channels', '3', fields.raw('in_channels'));
+  const names = { num_hidden_layers: 'depth', num_attention_heads: 'num_heads' };
+  const read = fields.without((name) => Object.hasOwn(names, name)).with({ hidden_size: fields.count(hiddenDim) });
+  const config = encoderFromHub(
+    { ...file, fields: read },
+    {
+      ...{ architecture, epsilon: ['layer_norm_eps', 1e-6], contextLength: 1, names },
+      embedding: `${hub}.patch_embed.proj.weight`,
+    },
+  );
+  if (config.headDim % 4 !== 0) {
+    throw fields.refusal('num_heads', 'heads whose length is a multiple of 4', config.numHeads);
+  }
+  const [patchSize, mergeSize] = [fields.count('patch_size'), fields.count('spatial_merge_size')];
+  const numFrames = fields.count('temporal_patch_size');
+  const numInputs = 3 * numFrames * patchSize ** 2;
+  return { config, hub, patchSize, mergeSize, numFrames, numInputs, numMerged: config.hiddenDim * mergeSize ** 2, dim };
+}
+
+/** The tensors of the layers. @param ffn names of the matrices of the FFN in the checkpoint */
+export function* qwenLayerTensors(
+  file: ModelFile,
+  { hiddenDim, ffnDim, numLayers }: EncoderConfig,
+  hub: string,
+  ffn: Readonly<Record<string, string>>,
+  normBias: Bias,
+): Generator<WeightRequest> {
+  const names = tensorNames(file);
+  for (let layer = 0; layer < numLayers; layer++) {
+    const [to, from] = [`v.blk.${layer}`, `${hub}.blocks.${layer}`];
+    yield* names.norm([`${to}.attn_norm`, `${from}.norm1`], hiddenDim, normBias);
+    yield* names.norm([`${to}.ffn_norm`, `${from}.norm2`], hiddenDim, normBias);
+    const part = (which: string): [string, string, number] => [`${to}.attn_${which}`, '', hiddenDim];
+    const fused = [`${to}.attn_qkv`, `${from}.attn.qkv`] as const;
+    yield* names.fused({ fused, parts: ['q', 'k', 'v'].map(part), numInputs: hiddenDim, bias: 'required' });
+    yield* names.matrix([`${to}.attn_output`, `${from}.attn.proj`], [hiddenDim, hiddenDim], 'required');
+    for (const [own, theirs] of Object.entries(ffn)) {
+      const shape = own === 'ffn_down' ? ([hiddenDim, ffnDim] as const) : ([ffnDim, hiddenDim] as const);
+      yield* names.matrix([`${to}.${own}`, `${from}.mlp.${theirs}`], shape, 'required');
+    }
+  }
+}
