@@ -7,7 +7,7 @@ import { isInvariant, sharedScratch, usesGemm } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 import { storeColumns } from '../simd/transpose';
 import { gemm4x8 } from './f32-gemm.generated';
-import { gemv4x1, gemv4x1InOrder, gemv4x3, gemvF16 } from './gemv.generated';
+import { gemv4x1, gemv4x1InOrder, gemv4x3, gemvF16, gemvF16x2, gemvF16x4 } from './gemv.generated';
 import { floatsOf, storeOutput, storeOutputs } from './tokens';
 
 /** Rows per panel. */
@@ -19,9 +19,9 @@ const NC: i32 = 256;
 /** Bytes from one dequantized row to the next. */
 const ROW_BYTES: usize = (<usize>KC) << 2;
 
-// scratch: addresses of up to 64 rows, sums of GEMV; its rows, or a panel, sums `[row / 4][token / 8][4][8]`, eight packed tokens
+// scratch: up to 64 addresses, sums of GEMV of four tokens; its rows, or a panel, sums `[row / 4][token / 8][4][8]`, eight packed tokens
 const LIST_BYTES: usize = 256;
-const ROWS: usize = 304;
+const ROWS: usize = 320;
 const SUMS: usize = ROWS + <usize>MC * ROW_BYTES;
 const PACKED: usize = SUMS + <usize>(MC * NC * 4);
 const END: usize = PACKED + <usize>(KC * 32);
@@ -56,9 +56,9 @@ function rowFor(o: i32): usize {
   return load<u32>(scratch + ((<usize>(min<i32>(o, end - 1) - begin)) << 2));
 }
 
-/** The row for output `o` in a form that GEMV reads: f32 in place, f16 too for one token, anything else dequantized. */
-function readableRow(o: i32, slot: usize, isShared: bool): usize {
-  if (dtype === F32 || (dtype === F16 && !isShared)) return rowFor(o);
+/** The row for output `o` in a form that GEMV reads: f32 in place, f16 too for few tokens, anything else dequantized. */
+function readableRow(o: i32, slot: usize, isFew: bool): usize {
+  if (dtype === F32 || (dtype === F16 && isFew)) return rowFor(o);
   const to = scratch + ROWS + slot * ((<usize>numInputs) << 2);
   dequantize(dtype, rowFor(o), to, numInputs);
   return to;
@@ -76,26 +76,42 @@ export function multiplyRuns(first: i32, last: i32): void {
 }
 
 function multiplyFour(o: i32, run: i32, first: i32, last: i32): void {
-  const isShared = last - first !== 1;
-  const w0 = readableRow(o, 0, isShared);
-  const w1 = readableRow(o + run, 1, isShared);
-  const w2 = readableRow(o + 2 * run, 2, isShared);
-  const w3 = readableRow(o + 3 * run, 3, isShared);
+  const numTokens = last - first;
+  const isFew = dtype === F16 ? numTokens <= 4 : numTokens === 1;
+  const w0 = readableRow(o, 0, isFew);
+  const w1 = readableRow(o + run, 1, isFew);
+  const w2 = readableRow(o + 2 * run, 2, isFew);
+  const w3 = readableRow(o + 3 * run, 3, isFew);
   let at = scratch + LIST_BYTES;
-  if (!isShared) {
+  if (isFew) {
     const x = floatsOf(first);
-    if (dtype === F16) v128.store(at, gemvF16(x, w0, w1, w2, w3, numInputs));
+    if (dtype === F16) multiplyHalves(first, last, w0, w1, w2, w3, at);
     else if (isInvariant(1)) gemv4x1InOrder(x, w0, w1, w2, w3, numInputs, at);
     else gemv4x1(x, w0, w1, w2, w3, numInputs, at); // more chains hide the latency of multiply-adds
   }
   for (let token = first; token < last; token++) {
-    if (isShared && (token - first) % 3 === 0) {
+    if (!isFew && (token - first) % 3 === 0) {
       const x1 = floatsOf(min<i32>(token + 1, last - 1));
       const x2 = floatsOf(min<i32>(token + 2, last - 1));
       gemv4x3(floatsOf(token), x1, x2, w0, w1, w2, w3, numInputs, (at = scratch + LIST_BYTES));
     }
     for (let row = o; row < o + 4 * run; row += run, at += 4) if (row < end) storeOutput(load<f32>(at), row, token);
   }
+}
+
+/** One to four tokens times four rows of f16, two rows at a time for several: eight sums stay in registers. */
+function multiplyHalves(first: i32, last: i32, w0: usize, w1: usize, w2: usize, w3: usize, to: usize): void {
+  const x0 = floatsOf(first);
+  const x1 = floatsOf(min<i32>(first + 1, last - 1));
+  if (last - first === 1) return gemvF16(x0, w0, w1, w2, w3, numInputs, to);
+  if (last - first === 2) {
+    gemvF16x2(x0, x1, w0, w1, numInputs, to);
+    return gemvF16x2(x0, x1, w2, w3, numInputs, to + 8);
+  }
+  const x2 = floatsOf(first + 2);
+  const x3 = floatsOf(last - 1);
+  gemvF16x4(x0, x1, x2, x3, w0, w1, numInputs, to);
+  gemvF16x4(x0, x1, x2, x3, w2, w3, numInputs, to + 8);
 }
 
 /** Columns `[k, k + depth)` of the row for output `o`; `k` is a multiple of KC. */

@@ -206,51 +206,68 @@ export function gemv4x3(
   v128.store(to, t2, 32);
 }
 
-/**
- * A shift and an addition to the exponent turn a normal binary16 into an f32. Eight columns of four rows that contain a zero,
- * denormal, Inf or NaN leave the main loop for a general conversion, whose code would take its registers.
- */
-export function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
+/** 1 vectors times 4 rows of f16, to `to[vector][4]`; columns that are not normal leave the main loop. */
+export function gemvF16(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32, to: usize): void {
   const mask = halfMask();
-  const step = leastNormal(); // the lowest bit of the exponent
-  const upper = upperExponent();
   const offset = halfOffset();
-  let s0 = f32x4.splat(0);
-  let s1 = s0;
-  let s2 = s0;
-  let s3 = s0;
+  const step = leastNormal();
+  const upper = upperExponent();
+  let s00 = f32x4.splat(0);
+  let s10 = s00;
+  let s20 = s00;
+  let s30 = s00;
   const end = (<usize>(count & ~7)) << 1;
   for (let at: usize = 0; at < end; at += 16) {
     for (; at < end; at += 16) {
-      const least = i16x8.min_u(
-        i16x8.min_u(
-          v128.and(i16x8.add(v128.load(w0 + at), step), upper),
-          v128.and(i16x8.add(v128.load(w1 + at), step), upper),
-        ),
-        i16x8.min_u(
-          v128.and(i16x8.add(v128.load(w2 + at), step), upper),
-          v128.and(i16x8.add(v128.load(w3 + at), step), upper),
-        ),
-      );
-      if (!i16x8.all_true(least)) break;
-      const low = v128.load(x + (at << 1));
-      const high = v128.load(x + (at << 1), 16);
-      s0 = fma(normalHalves(v128.load16x4_s(w0 + at), mask, offset), low, s0);
-      s1 = fma(normalHalves(v128.load16x4_s(w1 + at), mask, offset), low, s1);
-      s2 = fma(normalHalves(v128.load16x4_s(w2 + at), mask, offset), low, s2);
-      s3 = fma(normalHalves(v128.load16x4_s(w3 + at), mask, offset), low, s3);
-      s0 = fma(normalHalves(v128.load16x4_s(w0 + at + 8), mask, offset), high, s0);
-      s1 = fma(normalHalves(v128.load16x4_s(w1 + at + 8), mask, offset), high, s1);
-      s2 = fma(normalHalves(v128.load16x4_s(w2 + at + 8), mask, offset), high, s2);
-      s3 = fma(normalHalves(v128.load16x4_s(w3 + at + 8), mask, offset), high, s3);
+      if (
+        !i16x8.all_true(
+          i16x8.min_u(
+            i16x8.min_u(
+              i16x8.min_u(
+                v128.and(i16x8.add(v128.load(w0 + at), step), upper),
+                v128.and(i16x8.add(v128.load(w1 + at), step), upper),
+              ),
+              v128.and(i16x8.add(v128.load(w2 + at), step), upper),
+            ),
+            v128.and(i16x8.add(v128.load(w3 + at), step), upper),
+          ),
+        )
+      )
+        break;
+      {
+        const f0 = normalHalves(v128.load16x4_s(w0 + at + 0), mask, offset);
+        const f1 = normalHalves(v128.load16x4_s(w1 + at + 0), mask, offset);
+        const f2 = normalHalves(v128.load16x4_s(w2 + at + 0), mask, offset);
+        const f3 = normalHalves(v128.load16x4_s(w3 + at + 0), mask, offset);
+        {
+          const v = v128.load(x0 + (at << 1));
+          s00 = fma(f0, v, s00);
+          s10 = fma(f1, v, s10);
+          s20 = fma(f2, v, s20);
+          s30 = fma(f3, v, s30);
+        }
+      }
+      {
+        const f0 = normalHalves(v128.load16x4_s(w0 + at + 8), mask, offset);
+        const f1 = normalHalves(v128.load16x4_s(w1 + at + 8), mask, offset);
+        const f2 = normalHalves(v128.load16x4_s(w2 + at + 8), mask, offset);
+        const f3 = normalHalves(v128.load16x4_s(w3 + at + 8), mask, offset);
+        {
+          const v = v128.load(x0 + (at << 1), 16);
+          s00 = fma(f0, v, s00);
+          s10 = fma(f1, v, s10);
+          s20 = fma(f2, v, s20);
+          s30 = fma(f3, v, s30);
+        }
+      }
     }
     if (at === end) break;
-    s0 = addCarefully(w0 + at, x + (at << 1), s0);
-    s1 = addCarefully(w1 + at, x + (at << 1), s1);
-    s2 = addCarefully(w2 + at, x + (at << 1), s2);
-    s3 = addCarefully(w3 + at, x + (at << 1), s3);
+    s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
+    s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
+    s20 = addCarefully(w2 + at, x0 + (at << 1), s20);
+    s30 = addCarefully(w3 + at, x0 + (at << 1), s30);
   }
-  let sums = f32x4(sum4(s0), sum4(s1), sum4(s2), sum4(s3));
+  let t0 = f32x4(sum4(s00), sum4(s10), sum4(s20), sum4(s30));
   for (let at = end; at < (<usize>count) << 1; at += 2) {
     const column = f32x4(
       halfToFloat(load<u16>(w0 + at)),
@@ -258,9 +275,188 @@ export function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, co
       halfToFloat(load<u16>(w2 + at)),
       halfToFloat(load<u16>(w3 + at)),
     );
-    sums = fma(column, v128.load32_splat(x + (at << 1)), sums);
+    t0 = fma(column, v128.load32_splat(x0 + (at << 1)), t0);
   }
-  return sums;
+  v128.store(to, t0);
+}
+
+/** 2 vectors times 2 rows of f16, to `to[vector][4]`; columns that are not normal leave the main loop. */
+export function gemvF16x2(x0: usize, x1: usize, w0: usize, w1: usize, count: i32, to: usize): void {
+  const mask = halfMask();
+  const offset = halfOffset();
+  const step = leastNormal();
+  const upper = upperExponent();
+  let s00 = f32x4.splat(0);
+  let s01 = s00;
+  let s10 = s00;
+  let s11 = s00;
+  const end = (<usize>(count & ~7)) << 1;
+  for (let at: usize = 0; at < end; at += 16) {
+    for (; at < end; at += 16) {
+      if (
+        !i16x8.all_true(
+          i16x8.min_u(
+            v128.and(i16x8.add(v128.load(w0 + at), step), upper),
+            v128.and(i16x8.add(v128.load(w1 + at), step), upper),
+          ),
+        )
+      )
+        break;
+      {
+        const f0 = normalHalves(v128.load16x4_s(w0 + at + 0), mask, offset);
+        const f1 = normalHalves(v128.load16x4_s(w1 + at + 0), mask, offset);
+        {
+          const v = v128.load(x0 + (at << 1));
+          s00 = fma(f0, v, s00);
+          s10 = fma(f1, v, s10);
+        }
+        {
+          const v = v128.load(x1 + (at << 1));
+          s01 = fma(f0, v, s01);
+          s11 = fma(f1, v, s11);
+        }
+      }
+      {
+        const f0 = normalHalves(v128.load16x4_s(w0 + at + 8), mask, offset);
+        const f1 = normalHalves(v128.load16x4_s(w1 + at + 8), mask, offset);
+        {
+          const v = v128.load(x0 + (at << 1), 16);
+          s00 = fma(f0, v, s00);
+          s10 = fma(f1, v, s10);
+        }
+        {
+          const v = v128.load(x1 + (at << 1), 16);
+          s01 = fma(f0, v, s01);
+          s11 = fma(f1, v, s11);
+        }
+      }
+    }
+    if (at === end) break;
+    s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
+    s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
+    s01 = addCarefully(w0 + at, x1 + (at << 1), s01);
+    s11 = addCarefully(w1 + at, x1 + (at << 1), s11);
+  }
+  let t0 = f32x4(sum4(s00), sum4(s10), 0, 0);
+  let t1 = f32x4(sum4(s01), sum4(s11), 0, 0);
+  for (let at = end; at < (<usize>count) << 1; at += 2) {
+    const column = f32x4(halfToFloat(load<u16>(w0 + at)), halfToFloat(load<u16>(w1 + at)), 0, 0);
+    t0 = fma(column, v128.load32_splat(x0 + (at << 1)), t0);
+    t1 = fma(column, v128.load32_splat(x1 + (at << 1)), t1);
+  }
+  v128.store64_lane(to, t0, 0, 0);
+  v128.store64_lane(to, t1, 0, 16);
+}
+
+/** 4 vectors times 2 rows of f16, to `to[vector][4]`; columns that are not normal leave the main loop. */
+export function gemvF16x4(
+  x0: usize,
+  x1: usize,
+  x2: usize,
+  x3: usize,
+  w0: usize,
+  w1: usize,
+  count: i32,
+  to: usize,
+): void {
+  const mask = halfMask();
+  const offset = halfOffset();
+  const step = leastNormal();
+  const upper = upperExponent();
+  let s00 = f32x4.splat(0);
+  let s01 = s00;
+  let s02 = s00;
+  let s03 = s00;
+  let s10 = s00;
+  let s11 = s00;
+  let s12 = s00;
+  let s13 = s00;
+  const end = (<usize>(count & ~7)) << 1;
+  for (let at: usize = 0; at < end; at += 16) {
+    for (; at < end; at += 16) {
+      if (
+        !i16x8.all_true(
+          i16x8.min_u(
+            v128.and(i16x8.add(v128.load(w0 + at), step), upper),
+            v128.and(i16x8.add(v128.load(w1 + at), step), upper),
+          ),
+        )
+      )
+        break;
+      {
+        const f0 = normalHalves(v128.load16x4_s(w0 + at + 0), mask, offset);
+        const f1 = normalHalves(v128.load16x4_s(w1 + at + 0), mask, offset);
+        {
+          const v = v128.load(x0 + (at << 1));
+          s00 = fma(f0, v, s00);
+          s10 = fma(f1, v, s10);
+        }
+        {
+          const v = v128.load(x1 + (at << 1));
+          s01 = fma(f0, v, s01);
+          s11 = fma(f1, v, s11);
+        }
+        {
+          const v = v128.load(x2 + (at << 1));
+          s02 = fma(f0, v, s02);
+          s12 = fma(f1, v, s12);
+        }
+        {
+          const v = v128.load(x3 + (at << 1));
+          s03 = fma(f0, v, s03);
+          s13 = fma(f1, v, s13);
+        }
+      }
+      {
+        const f0 = normalHalves(v128.load16x4_s(w0 + at + 8), mask, offset);
+        const f1 = normalHalves(v128.load16x4_s(w1 + at + 8), mask, offset);
+        {
+          const v = v128.load(x0 + (at << 1), 16);
+          s00 = fma(f0, v, s00);
+          s10 = fma(f1, v, s10);
+        }
+        {
+          const v = v128.load(x1 + (at << 1), 16);
+          s01 = fma(f0, v, s01);
+          s11 = fma(f1, v, s11);
+        }
+        {
+          const v = v128.load(x2 + (at << 1), 16);
+          s02 = fma(f0, v, s02);
+          s12 = fma(f1, v, s12);
+        }
+        {
+          const v = v128.load(x3 + (at << 1), 16);
+          s03 = fma(f0, v, s03);
+          s13 = fma(f1, v, s13);
+        }
+      }
+    }
+    if (at === end) break;
+    s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
+    s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
+    s01 = addCarefully(w0 + at, x1 + (at << 1), s01);
+    s11 = addCarefully(w1 + at, x1 + (at << 1), s11);
+    s02 = addCarefully(w0 + at, x2 + (at << 1), s02);
+    s12 = addCarefully(w1 + at, x2 + (at << 1), s12);
+    s03 = addCarefully(w0 + at, x3 + (at << 1), s03);
+    s13 = addCarefully(w1 + at, x3 + (at << 1), s13);
+  }
+  let t0 = f32x4(sum4(s00), sum4(s10), 0, 0);
+  let t1 = f32x4(sum4(s01), sum4(s11), 0, 0);
+  let t2 = f32x4(sum4(s02), sum4(s12), 0, 0);
+  let t3 = f32x4(sum4(s03), sum4(s13), 0, 0);
+  for (let at = end; at < (<usize>count) << 1; at += 2) {
+    const column = f32x4(halfToFloat(load<u16>(w0 + at)), halfToFloat(load<u16>(w1 + at)), 0, 0);
+    t0 = fma(column, v128.load32_splat(x0 + (at << 1)), t0);
+    t1 = fma(column, v128.load32_splat(x1 + (at << 1)), t1);
+    t2 = fma(column, v128.load32_splat(x2 + (at << 1)), t2);
+    t3 = fma(column, v128.load32_splat(x3 + (at << 1)), t3);
+  }
+  v128.store64_lane(to, t0, 0, 0);
+  v128.store64_lane(to, t1, 0, 16);
+  v128.store64_lane(to, t2, 0, 32);
+  v128.store64_lane(to, t3, 0, 48);
 }
 
 /** Adds the products of eight columns, whether or not they are normal. */

@@ -1,11 +1,10 @@
 /**
- * Templates of GEMV microkernels: one or three vectors times four rows of f32 or f16. All but `gemv4x1` add in the same order, so that a
- * token has the same bits alone and with others: four lanes per row, their sum, then single columns.
+ * Templates of GEMV microkernels: one or three vectors times rows of f32, one, two or four times rows of f16. All but `gemv4x1` add in the
+ * same order, so that a token has the same bits alone and with others: four lanes per row, their sum, then single columns.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
 const rows = names('w', 4);
-const parameters = `x: usize, ${rows.join(': usize, ')}: usize, count: i32`;
 const each = (make: (row: string, index: number) => string): string => times(4, (i) => make(`w${i}`, i));
 const joined = (make: (row: string, index: number) => string): string => rows.map(make).join(', ');
 
@@ -39,38 +38,43 @@ function gemvF32(name: string, numVectors: 1 | 3, numChains: 1 | 2): string {
 const rank = (row: string): string => `v128.and(i16x8.add(v128.load(${row} + at), step), upper)`;
 const floats = (address: string): string => `normalHalves(v128.load16x4_s(${address}), mask, offset)`;
 
-const gemvF16 = `
-  /**
-   * A shift and an addition to the exponent turn a normal binary16 into an f32. Eight columns of four rows that contain a zero,
-   * denormal, Inf or NaN leave the main loop for a general conversion, whose code would take its registers.
-   */
-  export function gemvF16(${parameters}): v128 {
-    const mask = halfMask();
-    const step = leastNormal(); // the lowest bit of the exponent
-    const upper = upperExponent();
-    const offset = halfOffset();
-    ${accumulators(names('s', 4), 'f32x4.splat(0)')}
+/**
+ * One vector times four rows of f16, or several times two. The main loop converts normal numbers only, to spare registers.
+ */
+function gemvF16(numVectors: number): string {
+  const [numRows, vectors, name] =
+    numVectors === 1 ? [4, ['x0'], 'gemvF16'] : [2, names('x', numVectors), `gemvF16x${numVectors}`];
+  const ofRows = (make: (j: number) => string): string[] => Array.from({ length: numRows }, (_, j) => make(j));
+  const ofEach = (make: (t: number) => string): string => times(numVectors, make);
+  const sums = ofRows((j) => `s${j}`).flatMap((row) => names(row, numVectors));
+  const sum = (t: number, of: (j: number) => string): string => ofRows((j) => `s${j}${t} = ${of(j)};`).join('');
+  const padded = (make: (j: number) => string): string => [...ofRows(make), '0', '0'].slice(0, 4).join(', ');
+  const half = (at: number): string => `{
+    ${ofRows((j) => `const f${j} = ${floats(`w${j} + at + ${at}`)};`).join('')}
+    ${ofEach((t) => `{ const v = ${load(`x${t} + (at << 1)`, 2 * at)}; ${sum(t, (j) => `fma(f${j}, v, s${j}${t})`)} }`)} }`;
+  return `
+  /** ${numVectors} vectors times ${numRows} rows of f16, to \`to[vector][4]\`; columns that are not normal leave the main loop. */
+  export function ${name}(${vectors.join(': usize, ')}: usize, ${ofRows((j) => `w${j}: usize`).join(', ')}, count: i32, to: usize): void {
+    const mask = halfMask(); const offset = halfOffset(); const step = leastNormal(); const upper = upperExponent();
+    ${accumulators(sums, 'f32x4.splat(0)')}
     const end = (<usize>(count & ~7)) << 1;
     for (let at: usize = 0; at < end; at += 16) {
       for (; at < end; at += 16) {
-        const least = i16x8.min_u(i16x8.min_u(${rank('w0')}, ${rank('w1')}), i16x8.min_u(${rank('w2')}, ${rank('w3')}));
-        if (!i16x8.all_true(least)) break;
-        const low = v128.load(x + (at << 1));
-        const high = v128.load(x + (at << 1), 16);
-        ${each((w, j) => `s${j} = fma(${floats(`${w} + at`)}, low, s${j});`)}
-        ${each((w, j) => `s${j} = fma(${floats(`${w} + at + 8`)}, high, s${j});`)}
+        if (!i16x8.all_true(${ofRows((j) => rank(`w${j}`)).reduce((all, each) => `i16x8.min_u(${all}, ${each})`)})) break;
+        ${half(0)} ${half(8)}
       }
-      if (at === end) break;
-      ${each((w, j) => `s${j} = addCarefully(${w} + at, x + (at << 1), s${j});`)}
+      if (at === end) break; ${ofEach((t) => sum(t, (j) => `addCarefully(w${j} + at, x${t} + (at << 1), s${j}${t})`))}
     }
-    let sums = f32x4(${joined((_, j) => `sum4(s${j})`)});
+    ${ofEach((t) => `let t${t} = f32x4(${padded((j) => `sum4(s${j}${t})`)});`)}
     for (let at = end; at < (<usize>count) << 1; at += 2) {
-      const column = f32x4(${joined((w) => `halfToFloat(load<u16>(${w} + at))`)});
-      sums = fma(column, v128.load32_splat(x + (at << 1)), sums);
+      const column = f32x4(${padded((j) => `halfToFloat(load<u16>(w${j} + at))`)});
+      ${ofEach((t) => `t${t} = fma(column, v128.load32_splat(x${t} + (at << 1)), t${t});`)}
     }
-    return sums;
-  }
+    ${ofEach((t) => (numRows === 4 ? store('to', `t${t}`) : `v128.store64_lane(to, t${t}, 0, ${16 * t});`))}
+  }`;
+}
 
+const carefully = `
   /** Adds the products of eight columns, whether or not they are normal. */
   function addCarefully(w: usize, x: usize, sum: v128): v128 {
     sum = fma(halfToFloat4(v128.load16x4_u(w)), v128.load(x), sum);
@@ -81,14 +85,14 @@ const imports = `
   import { halfMask, halfOffset, leastNormal, upperExponent } from '../simd/constants.generated';
   import { fma, halfToFloat, halfToFloat4, normalHalves, sum4 } from '../simd/vector';`;
 
+const kernels = [
+  gemvF32('gemv4x1', 1, 2),
+  gemvF32('gemv4x1InOrder', 1, 1),
+  gemvF32('gemv4x3', 3, 1),
+  ...[1, 2, 4].map(gemvF16),
+  carefully,
+];
+
 export const gemvFiles: ReadonlyMap<string, string> = new Map([
-  [
-    'gemm/gemv.generated.ts',
-    file('GEMV microkernels in f32.', imports, [
-      gemvF32('gemv4x1', 1, 2),
-      gemvF32('gemv4x1InOrder', 1, 1),
-      gemvF32('gemv4x3', 3, 1),
-      gemvF16,
-    ]),
-  ],
+  ['gemm/gemv.generated.ts', file('GEMV microkernels in f32.', imports, kernels)],
 ]);

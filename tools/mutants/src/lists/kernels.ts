@@ -125,6 +125,18 @@ export const kernelsMutants: readonly Mutant[] = [
     only: 'matmul',
   },
   {
+    file: 'packages/backend-wasm/src/runner/caller-share.ts',
+    find: 'this.#numRuns >= minRunsAway && this.#areWorkersSlower()',
+    replace: 'false',
+    tests: ['src/runner/caller-share.test.ts'],
+  },
+  {
+    file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
+    find: 'const x3 = floatsOf(last - 1);',
+    replace: 'const x3 = x2;',
+    tests: ['test/batch-invariance.test.ts'],
+  },
+  {
     file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
     find: 'else if (isInvariant(1)) gemv4x1InOrder(',
     replace: 'else if (!isInvariant(1)) gemv4x1InOrder(',
