@@ -61,7 +61,8 @@ export interface WasmBackendOptions {
   readonly minSharedWork?: number;
   /**
    * Programs that take at most this many milliseconds on one thread run on the calling thread, which avoids waking the
-   * workers. Default 2, or 0 if `minSharedWork` is 0; 0: everything runs on workers.
+   * workers, and up to twice as long ones where workers are slower. Default 2, or 0 if `minSharedWork` is 0; 0: everything
+   * runs on workers.
    */
   readonly maxCallerMs?: number;
 }

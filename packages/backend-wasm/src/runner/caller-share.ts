@@ -25,6 +25,10 @@ const numRunsAway = 256;
 
 /** Largest number of tokens whose steps have shares of their own. */
 const maxSized = 16;
+/** How much too high an estimate may be, which takes contexts to be full, and a time where workers are slower: they wake up slowly. */
+const excess = 2;
+/** Runs on workers before they may count as slower. */
+const minRunsAway = 8;
 
 /** @param scalars the words of the program's scalars, which hold the sizes of the next run */
 export function createCallerShare(program: Program, maxMs: number, scalars: Int32Array): CallerShare {
@@ -35,7 +39,8 @@ export function createCallerShare(program: Program, maxMs: number, scalars: Int3
 }
 
 function shareOf(program: Program, maxMs: number, numTokens?: number): CallerShare {
-  return estimateMs(program, numTokens) <= maxMs ? new MeasuredShare(maxMs) : workersOnly;
+  const estimate = estimateMs(program, numTokens);
+  return estimate <= (numTokens === undefined ? maxMs : excess * maxMs) ? new MeasuredShare(maxMs) : workersOnly;
 }
 
 /** A share for each small number of tokens: a large program may be short with few of them. */
@@ -66,11 +71,13 @@ class SizedShare implements CallerShare {
   }
 }
 
-/** Short at first, then by the running mean of its times. */
-class MeasuredShare implements CallerShare {
+/** Short at first, then by the running means of its times, on workers only while these are faster or the limit is far exceeded. */
+export class MeasuredShare implements CallerShare {
   readonly #maxMs: number;
   #isShort = true;
-  #meanMs = 0;
+  #hereMs = 0;
+  /** Mean time on workers; 0 until they have been slower. */
+  #awayMs = 0;
   /** Runs on workers since the last one on the calling thread. */
   #numRuns = 0;
 
@@ -83,13 +90,30 @@ class MeasuredShare implements CallerShare {
   }
 
   observe(timeMs: number): void {
-    this.#meanMs += (timeMs - this.#meanMs) * newest;
-    this.#numRuns = this.#isShort ? 0 : this.#numRuns + 1;
-    if (this.#isShort) this.#isShort = this.#meanMs <= this.#maxMs;
-    else if (this.#meanMs < this.#maxMs / 4 || this.#numRuns === numRunsAway) {
+    if (this.#isShort) this.#observeHere(timeMs);
+    else this.#observeAway(timeMs);
+  }
+
+  #observeHere(timeMs: number): void {
+    this.#hereMs += (timeMs - this.#hereMs) * newest;
+    this.#isShort = this.#hereMs <= this.#maxMs || this.#areWorkersSlower();
+    this.#numRuns = 0;
+  }
+
+  #observeAway(timeMs: number): void {
+    this.#awayMs = this.#numRuns === 0 ? timeMs : this.#awayMs + (timeMs - this.#awayMs) * newest;
+    this.#numRuns++;
+    if (this.#numRuns >= minRunsAway && this.#areWorkersSlower()) {
       this.#isShort = true;
-      this.#meanMs = 0;
+    } else if (this.#awayMs < this.#maxMs / 4 || this.#numRuns === numRunsAway) {
+      this.#isShort = true;
+      this.#hereMs = 0;
+      this.#awayMs = 0;
     }
+  }
+
+  #areWorkersSlower(): boolean {
+    return this.#hereMs < this.#awayMs && this.#hereMs <= excess * this.#maxMs;
   }
 }
 
