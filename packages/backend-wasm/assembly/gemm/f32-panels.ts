@@ -102,16 +102,13 @@ function multiplyFour(o: i32, run: i32, first: i32, last: i32): void {
 /** One to four tokens times four rows of f16, two rows at a time for several: eight sums stay in registers. */
 function multiplyHalves(first: i32, last: i32, w0: usize, w1: usize, w2: usize, w3: usize, to: usize): void {
   const x0 = floatsOf(first);
-  const x1 = floatsOf(min<i32>(first + 1, last - 1));
   if (last - first === 1) return gemvF16(x0, w0, w1, w2, w3, numInputs, to);
-  if (last - first === 2) {
-    gemvF16x2(x0, x1, w0, w1, numInputs, to);
-    return gemvF16x2(x0, x1, w2, w3, numInputs, to + 8);
-  }
-  const x2 = floatsOf(first + 2);
+  const x1 = floatsOf(first + 1);
   const x3 = floatsOf(last - 1);
-  gemvF16x4(x0, x1, x2, x3, w0, w1, numInputs, to);
-  gemvF16x4(x0, x1, x2, x3, w2, w3, numInputs, to + 8);
+  for (const end = to + 16; to < end; to += 8, w0 = w2, w1 = w3) {
+    if (x1 === x3) gemvF16x2(x0, x1, w0, w1, numInputs, to);
+    else gemvF16x4(x0, x1, floatsOf(first + 2), x3, w0, w1, numInputs, to);
+  }
 }
 
 /** Columns `[k, k + depth)` of the row for output `o`; `k` is a multiple of KC. */

@@ -8,6 +8,7 @@ import type { SamplingOptions } from './sampling-options.js';
 import type { Speculative } from '../plan/speculative.js';
 import type { DraftModel } from './draft-model.js';
 import type { SpeculationCounts } from '../metrics/speculation.js';
+import type { StepCosts } from './step-costs.js';
 import type { ImagePrompts } from '../images/image-prompts.js';
 import type { NonFiniteSearch } from '../memory/non-finite-search.js';
 import type { PromptCache } from '../runtime/prompt-cache/prompt-cache.js';
@@ -36,6 +37,8 @@ export interface LoadedModel {
   readonly draftModel: DraftModel | undefined;
   /** Counts the drafts of all generations. */
   readonly speculation: SpeculationCounts;
+  /** What steps of several tokens cost, as all generations measure it. */
+  readonly stepCosts: StepCosts;
   readonly contextSize: number;
   /** What the attention policy requires of sequences. */
   readonly attention: AttentionRequirements;

@@ -7,6 +7,7 @@ import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { Constraints } from '../generation/constraint.js';
 import { traceFeedForward } from '../generation/logprobs.js';
 import { checkDraftModel, checkHasDraftModel } from '../generation/draft-model.js';
+import { StepCosts } from '../generation/step-costs.js';
 import { processorOf } from '../images/image-encoder.js';
 import { ImagePrompts } from '../images/image-prompts.js';
 import { imagePlaceId, ImageRows } from '../images/image-rows.js';
@@ -242,6 +243,7 @@ function sessionModelOf(
     speculative: options.speculative,
     draftModel: options.draftModel,
     speculation: new SpeculationCounts(),
+    stepCosts: new StepCosts(),
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,
     noteLength: (numTokens) => lengthNotice.note(numTokens),

@@ -361,14 +361,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
-    find: '(isComputed ? maxModelShare * rate : maxShare) * left',
-    replace: 'maxModelShare * rate * left',
-    tests: ['test/speculation/bench-traces.test.ts'],
-  },
-  {
-    file: 'packages/engine/src/generation/speculation/draft-length.ts',
-    find: '(isComputed ? maxModelShare * rate : maxShare) * left',
-    replace: '2 * left',
+    find: 'left - spare;',
+    replace: '2 * left;',
     tests: ['test/speculation/bench-traces.test.ts'],
   },
   {
@@ -378,6 +372,12 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['src/generation/speculation/draft-length.test.ts'],
   },
   {
+    file: 'packages/engine/src/generation/step-costs.ts',
+    find: 'return Math.min(cost, usual);',
+    replace: 'return cost;',
+    tests: ['src/generation/step-costs.test.ts'],
+  },
+  {
     file: 'packages/engine/src/generation/speculation/speculation.ts',
     find: 'tokenId === this.#undraftedToken',
     replace: 'tokenId !== this.#undraftedToken',
@@ -385,13 +385,13 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
-    find: 'this.#addLoss(this.#draftingMs / plainMs + (numTokens === 1 ? 0 : cost - 1));',
-    replace: 'this.#addLoss(numTokens === 1 ? 0 : cost - 1);',
+    find: 'this.#addLoss(this.#draftingMs / plainMs + cost - 1);',
+    replace: 'this.#addLoss(cost - 1);',
     tests: ['src/generation/speculation/draft-length.test.ts'],
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
-    find: 'numKnown + count <= 2 * this.#maxKnown; count++',
+    find: 'numKnown + count <= 2 * costs.maxKnown; count++',
     replace: 'numKnown + count <= 16; count++',
     tests: ['src/generation/speculation/draft-length.test.ts'],
   },

@@ -133,7 +133,7 @@ export const kernelsMutants: readonly Mutant[] = [
   {
     file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
     find: 'const x3 = floatsOf(last - 1);',
-    replace: 'const x3 = x2;',
+    replace: 'const x3 = floatsOf(first + 2);',
     tests: ['test/batch-invariance.test.ts'],
   },
   {

@@ -17,7 +17,7 @@ export function createSpeculation(
   sequence: Sequence,
   given: Speculative | undefined,
 ): Speculation | undefined {
-  const { scheduler, config, host, speculation } = model;
+  const { scheduler, config, host, speculation, stepCosts } = model;
   const kind = given === undefined ? model.speculative : checkSpeculative(given);
   if (kind === 'off' || (kind === 'auto' && !scheduler.verifiesDrafts)) return undefined;
   if (!scheduler.verifiesDrafts) {
@@ -26,7 +26,8 @@ export function createSpeculation(
     throw new ArgumentError({ argument: 'speculative', expected, actual: kind });
   }
   const lookup = kind === 'lookup' || kind === 'auto' ? new LookupDrafter(config.vocabSize) : undefined;
-  return new Speculation({ lookup, model: modelDrafter(model, sequence, kind), counts: speculation, now: host.now });
+  const drafter = modelDrafter(model, sequence, kind);
+  return new Speculation({ lookup, model: drafter, counts: speculation, costs: stepCosts, now: host.now });
 }
 
 function modelDrafter(model: LoadedModel, sequence: Sequence, kind: Speculative): ModelDrafter | undefined {

@@ -116,14 +116,22 @@ describe('whatever comes next, never below 0.97 of plain decoding over any 64 to
     }
   });
 
-  test('after a draft that cost more than known, 64 tokens are decoded without', () => {
+  test('after the second draft of a size that cost more than known, 64 tokens are decoded without', () => {
     const step: Costs['step'] = (numTokens, index) =>
       (1 + 0.1 * (numTokens - 1)) * (numTokens > 1 && index > 200 ? 3 : 1);
     const { counts, accepted } = simulate({ step }, () => 0.2, 2000);
     const drafts = counts.flatMap((count, index) => (index > 200 && count > 0 ? [index] : []));
-    const wrong = drafts.filter((index) => accepted[index] === 0);
+    const repeated = drafts.filter((index, at) => drafts.slice(0, at).some((other) => counts[other] === counts[index]));
+    const wrong = repeated.filter((index) => accepted[index] === 0);
     expect(wrong.length).toBeGreaterThan(2);
     for (const index of wrong) expect((drafts.find((other) => other > index) ?? Infinity) - index).toBeGreaterThan(60);
+  });
+
+  test('single steps that take longer stop no drafts', () => {
+    const even: Costs['step'] = (numTokens) => 1 + 0.1 * (numTokens - 1);
+    const interrupted: Costs['step'] = (numTokens, index) => (index % 9 === 8 ? 3 : 1) * even(numTokens, index);
+    const numSteps = (step: Costs['step']): number => simulate({ step }, () => 0.97, 1000).counts.length;
+    expect(numSteps(interrupted)).toBeLessThan(1.2 * numSteps(even));
   });
 });
 

@@ -5,20 +5,18 @@
  * a step bears its cost c, so that it adds c - 1, and each accepted token adds -1. Let L be the highest loss that a window, which the next
  * step is part of, has so far. A draft is made only if L + c - 1 <= 64 / 0.972 - 64 = 1.84: a speed of 0.97, less a margin for costs that
  * change. What follows the first token, accepted drafts and plain steps, raises no loss, so that no window of any text is slower, by the
- * measured costs, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has cost it. A step
- * that takes longer than known counts with what it took.
+ * measured costs, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has cost it. Of two
+ * steps of a size that take longer than known, the second counts with what it took: see `StepCosts.note`.
  */
-import { maxInvariantTokens } from '@winnow/ops';
+import { StepCosts, Times } from '../step-costs.js';
 import { modelClass } from './drafter.js';
 
 const windowTokens = 64;
 /** The loss of a window that drafts may cause. */
 const allowance = windowTokens / 0.972 - windowTokens;
-/** Share of the remaining allowance that a draft may use, so that after a miss there is room for a short one. */
-const maxShare = 0.9;
 /**
- * The same, multiplied by the acceptance rate, for drafts by models: only drafts that are made show whether they are
- * right.
+ * Share of the remaining allowance, multiplied by the acceptance rate, that a draft by a model may use: only drafts that are made
+ * show whether they are right.
  */
 const maxModelShare = 0.8;
 /** Weight of earlier steps in acceptance rates: the last ten steps or so count. */
@@ -28,8 +26,6 @@ const idleMemory = 0.99;
 /** Prior of the acceptance rate: its weight in compared tokens, and its value. */
 const priorCompared = 3;
 const priorRate = 2 / 3;
-/** Step times are the shortest of so many steps. */
-const numTimes = 5;
 /**
  * Steps of several tokens before drafts become longer. The first ones are slow: their code is not compiled yet, and
  * threads that slept during plain steps have to wake up.
@@ -41,8 +37,6 @@ const unknownDrafting = 0.5;
 const minBehind = 16;
 /** Minimum acceptance rate for trials. */
 const minTrialRate = 1 / 4;
-/** Times of a size that no step had since so many steps are forgotten, and tried again. */
-const maxAge = 256;
 
 /** Accepted drafted tokens, and those that were compared, both weighted. */
 interface Acceptance {
@@ -62,30 +56,25 @@ export class DraftLength {
   readonly #all: Acceptance = { accepted: priorRate * priorCompared, compared: priorCompared };
   /** Milliseconds of plain steps, of one token. */
   readonly #plain = new Times();
-  /**
-   * Costs in plain steps of that time, which change less than milliseconds do while the context grows and sessions come and go: of
-   * steps by number of tokens, per token that a model drafts, and per token that it computes before.
-   */
-  readonly #times = Array.from({ length: maxInvariantTokens + 1 }, () => new Times());
+  readonly #costs: StepCosts;
+  /** Costs in plain steps per token that a model drafts, and per token that it computes before. */
   readonly #drafting = new Times();
   readonly #catchingUp = new Times();
   /** Drafts before the first plain step. */
   readonly #early: DraftTime[] = [];
   /** Milliseconds of drafting since the last step. */
   #draftingMs = 0;
-  /** Costs of steps by number of tokens, measured, or between and beyond measured ones by interpolation. */
-  readonly #costs = new Float64Array(maxInvariantTokens + 1).fill(1);
-  /** The most tokens of a step whose cost is known. */
-  #maxKnown = 1;
-  /** Steps of several tokens. */
-  #numLong = 0;
-  #numSteps = 0;
   /**
    * What the last tokens cost beyond plain decoding, in plain steps: the first token of a step bears its cost, and those that were
    * accepted with it are free, in the order in which they arrived.
    */
   readonly #losses = new Float64Array(windowTokens);
   #nextLoss = 0;
+
+  /** @param costs what generations of the model have measured */
+  constructor(costs: StepCosts = new StepCosts()) {
+    this.#costs = costs;
+  }
 
   /**
    * Records the time in which a model computed a draft.
@@ -109,16 +98,15 @@ export class DraftLength {
    */
   noteStep(draftClass: number, numKnown: number, numDrafted: number, numAccepted: number, ms: number): void {
     const numTokens = numKnown + numDrafted;
-    this.#numSteps++;
     if (numTokens === 1) {
-      this.#plain.add(ms, this.#numSteps);
+      this.#costs.notePlain();
+      this.#plain.add(ms, this.#costs.numSteps);
       this.#noteEarly();
     }
     const plainMs = this.#plain.median;
     if (plainMs > 0) {
-      const cost = ms / plainMs;
-      if (numTokens > 1) this.#noteCost(numTokens, cost);
-      this.#addLoss(this.#draftingMs / plainMs + (numTokens === 1 ? 0 : cost - 1));
+      const cost = numTokens === 1 ? 1 : this.#costs.note(numTokens, ms / plainMs);
+      this.#addLoss(this.#draftingMs / plainMs + cost - 1);
     }
     this.#draftingMs = 0;
     if (numDrafted > 0) this.#noteDraft(draftClass, numDrafted, numAccepted);
@@ -155,17 +143,21 @@ export class DraftLength {
     const drafting = !isComputed ? 0 : this.#drafting.isKnown ? this.#drafting.shortest : unknownDrafting;
     const rate = this.#rateOf(draftClass);
     const left = allowance - this.#highestLoss();
-    this.#forgetOld();
-    if (this.#maxKnown === 1 || this.#numLong < numTrials) {
+    const costs = this.#costs;
+    costs.forgetOld();
+    if (costs.maxKnown === 1 || costs.numLong < numTrials) {
       return rate > minTrialRate && 1 + drafting + behind <= left ? Math.min(1, maxDrafted) : 0;
     }
     let best = 0;
-    let bestSpeed = 1 / (this.#costs[numKnown] as number);
+    let bestSpeed = 1 / costs.of(numKnown);
     let expected = 1;
     let probability = rate;
-    for (let count = 1; count <= maxDrafted && numKnown + count <= 2 * this.#maxKnown; count++) {
-      const cost = (this.#costs[numKnown + count] as number) + count * drafting + behind;
-      if (cost - 1 > (isComputed ? maxModelShare * rate : maxShare) * left) break;
+    for (let count = 1; count <= maxDrafted && numKnown + count <= 2 * costs.maxKnown; count++) {
+      const cost = costs.of(numKnown + count) + count * drafting + behind;
+      // a longer one leaves room for a token after a miss, so that accepted tokens can repay it, unless its cost is to be found out
+      const spare = count === 1 || numKnown + count > costs.maxKnown ? 0 : costs.of(numKnown + 1) - 1;
+      const room = isComputed ? maxModelShare * rate * left : left - spare;
+      if (cost - 1 > room) break;
       expected += probability;
       probability *= rate;
       if (expected / cost <= bestSpeed) continue;
@@ -183,8 +175,9 @@ export class DraftLength {
   #noteEarly(): void {
     for (const { numTokens, numBehind, ms } of this.#early) {
       const cost = ms / this.#plain.median;
-      if (numBehind === 0) this.#drafting.add(cost / Math.max(1, numTokens), this.#numSteps);
-      else this.#catchingUp.add(Math.max(0, cost - numTokens * this.#drafting.shortest) / numBehind, this.#numSteps);
+      if (numBehind === 0) this.#drafting.add(cost / Math.max(1, numTokens), this.#costs.numSteps);
+      else
+        this.#catchingUp.add(Math.max(0, cost - numTokens * this.#drafting.shortest) / numBehind, this.#costs.numSteps);
     }
     this.#early.length = 0;
   }
@@ -233,72 +226,5 @@ export class DraftLength {
       if (sum > highest) highest = sum;
     }
     return highest;
-  }
-
-  #noteCost(numTokens: number, cost: number): void {
-    this.#numLong++;
-    this.#times[numTokens]?.add(cost, this.#numSteps);
-    this.#updateCosts();
-  }
-
-  #forgetOld(): void {
-    let hasForgotten = false;
-    for (const times of this.#times) hasForgotten = times.forgetBefore(this.#numSteps - maxAge) || hasForgotten;
-    if (hasForgotten) this.#updateCosts();
-  }
-
-  #updateCosts(): void {
-    let last = 1;
-    for (let size = 2; size <= maxInvariantTokens; size++) {
-      const times = this.#times[size] as Times;
-      if (!times.isKnown) continue;
-      const from = this.#costs[last] as number;
-      const perToken = (times.shortest - from) / (size - last);
-      for (let i = last + 1; i <= size; i++) this.#costs[i] = from + perToken * (i - last);
-      last = size;
-    }
-    this.#maxKnown = last;
-    const lastCost = this.#costs[last] as number;
-    const perToken = last === 1 ? 1 : Math.max(0, lastCost - 1) / (last - 1);
-    for (let size = last + 1; size <= maxInvariantTokens; size++) {
-      this.#costs[size] = lastCost + perToken * (size - last);
-    }
-  }
-}
-
-/** The latest times, or costs, of one kind of step. */
-class Times {
-  count = 0;
-  /** The least of them: pauses of the process, and threads that have to wake up, only make steps longer. */
-  shortest = 0;
-  readonly #latest = new Float64Array(numTimes);
-  #next = 0;
-  #lastStep = 0;
-
-  get isKnown(): boolean {
-    return this.count > 0;
-  }
-
-  /** 0 if none is known. */
-  get median(): number {
-    if (this.count === 0) return 0;
-    return this.#latest.slice(0, this.count).sort()[this.count >> 1] as number;
-  }
-
-  add(value: number, step: number): void {
-    this.#latest[this.#next] = value;
-    this.#next = (this.#next + 1) % numTimes;
-    this.count = Math.min(numTimes, this.count + 1);
-    this.#lastStep = step;
-    this.shortest = value;
-    for (let i = 0; i < this.count; i++) this.shortest = Math.min(this.shortest, this.#latest[i] as number);
-  }
-
-  /** Forgets all if the last one is older; returns whether it did. */
-  forgetBefore(step: number): boolean {
-    if (this.count === 0 || this.#lastStep >= step) return false;
-    this.count = 0;
-    this.#next = 0;
-    return true;
   }
 }

@@ -2,6 +2,7 @@
 import { SpeculationCounts, type SpeculationMetrics } from '../../metrics/speculation.js';
 import { DraftLength } from './draft-length.js';
 import { modelClass, noClass, type Drafter, type ModelDrafter } from './drafter.js';
+import type { StepCosts } from '../step-costs.js';
 
 export interface SpeculationParts {
   readonly lookup: Drafter | undefined;
@@ -9,6 +10,8 @@ export interface SpeculationParts {
   readonly model: ModelDrafter | undefined;
   /** Counts of all generations of the model. */
   readonly counts: SpeculationCounts;
+  /** What its steps cost. */
+  readonly costs: StepCosts;
   readonly now: () => number;
 }
 
@@ -16,7 +19,7 @@ const noTokens: readonly number[] = [];
 
 export class Speculation {
   readonly #parts: SpeculationParts;
-  readonly #length = new DraftLength();
+  readonly #length: DraftLength;
   readonly #counts = new SpeculationCounts();
   readonly #text: number[] = [];
   /** The class of the last draft. */
@@ -27,6 +30,7 @@ export class Speculation {
 
   constructor(parts: SpeculationParts) {
     this.#parts = parts;
+    this.#length = new DraftLength(parts.costs);
   }
 
   /** Appends a token of the prompt or of the output. */
