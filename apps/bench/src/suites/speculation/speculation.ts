@@ -4,6 +4,7 @@ import { loadModel, type Speculative } from '@winnow/engine';
 import { perSecond, type Figure } from '../../harness/figure.js';
 import { measure, median, type Timing } from '../../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../../harness/suite.js';
+import { longestAcceptance } from './acceptance.js';
 import { longContexts } from './long-contexts.js';
 import { tasks, type Copied, type Task } from './tasks.js';
 import { checkEqual, generate, stepTimes, type Run } from './runs.js';
@@ -25,6 +26,7 @@ export const speculation: Suite = {
     for (const dtype of context.options.quick ? (['f16'] as const) : (['f16', 'q8_0'] as const)) {
       for (const task of tasks) yield* measureTask(context, dtype, task);
     }
+    yield* longestAcceptance(context);
   },
 };
 
