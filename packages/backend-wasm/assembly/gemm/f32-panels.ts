@@ -66,29 +66,25 @@ function readableRow(o: i32, slot: usize, isFew: bool): usize {
 
 /** GEMV of tokens `[first, last)`, four consecutive rows at a time. */
 export function multiplyFew(first: i32, last: i32): void {
-  for (let o = begin; o < end; o += 4) multiplyFour(o, 1, first, last);
+  for (let o = begin; o < end && first < last; o += 4) multiplyFour(o, 1, first, last);
 }
 
 /** The same with one row from each of four runs of rows: the hardware prefetches each run as a stream, across rows. */
 export function multiplyRuns(first: i32, last: i32): void {
   const run = (end - begin + 3) >> 2;
-  for (let o = begin; o < begin + run; o++) multiplyFour(o, run, first, last);
+  for (let o = begin; o < begin + run && first < last; o++) multiplyFour(o, run, first, last);
 }
 
 function multiplyFour(o: i32, run: i32, first: i32, last: i32): void {
-  const numTokens = last - first;
-  const isFew = dtype === F16 ? numTokens <= 4 : numTokens === 1;
+  const isFew = last - first <= (dtype === F16 ? 4 : 1);
   const w0 = readableRow(o, 0, isFew);
   const w1 = readableRow(o + run, 1, isFew);
   const w2 = readableRow(o + 2 * run, 2, isFew);
   const w3 = readableRow(o + 3 * run, 3, isFew);
   let at = scratch + LIST_BYTES;
-  if (isFew) {
-    const x = floatsOf(first);
-    if (dtype === F16) multiplyHalves(first, last, w0, w1, w2, w3, at);
-    else if (isInvariant(1)) gemv4x1InOrder(x, w0, w1, w2, w3, numInputs, at);
-    else gemv4x1(x, w0, w1, w2, w3, numInputs, at); // more chains hide the latency of multiply-adds
-  }
+  if (isFew && dtype === F16) multiplyHalves(first, last, w0, w1, w2, w3, at);
+  else if (isFew && isInvariant(1)) gemv4x1InOrder(floatsOf(first), w0, w1, w2, w3, numInputs, at);
+  else if (isFew) gemv4x1(floatsOf(first), w0, w1, w2, w3, numInputs, at); // more chains hide the latency of multiply-adds
   for (let token = first; token < last; token++) {
     if (!isFew && (token - first) % 3 === 0) {
       const x1 = floatsOf(min<i32>(token + 1, last - 1));
@@ -104,10 +100,9 @@ function multiplyHalves(first: i32, last: i32, w0: usize, w1: usize, w2: usize, 
   const x0 = floatsOf(first);
   if (last - first === 1) return gemvF16(x0, w0, w1, w2, w3, numInputs, to);
   const x1 = floatsOf(first + 1);
-  const x3 = floatsOf(last - 1);
   for (const end = to + 16; to < end; to += 8, w0 = w2, w1 = w3) {
-    if (x1 === x3) gemvF16x2(x0, x1, w0, w1, numInputs, to);
-    else gemvF16x4(x0, x1, floatsOf(first + 2), x3, w0, w1, numInputs, to);
+    if (last - first === 2) gemvF16x2(x0, x1, w0, w1, numInputs, to);
+    else gemvF16x4(x0, x1, floatsOf(first + 2), floatsOf(last - 1), w0, w1, numInputs, to);
   }
 }
 

@@ -132,14 +132,14 @@ export const kernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
-    find: 'const x3 = floatsOf(last - 1);',
-    replace: 'const x3 = floatsOf(first + 2);',
+    find: 'floatsOf(first + 2), floatsOf(last - 1),',
+    replace: 'floatsOf(last - 1), floatsOf(last - 1),',
     tests: ['test/batch-invariance.test.ts'],
   },
   {
     file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
-    find: 'else if (isInvariant(1)) gemv4x1InOrder(',
-    replace: 'else if (!isInvariant(1)) gemv4x1InOrder(',
+    find: 'else if (isFew && isInvariant(1)) gemv4x1InOrder(',
+    replace: 'else if (isFew && !isInvariant(1)) gemv4x1InOrder(',
     tests: ['test/batch-invariance.test.ts'],
   },
   {
