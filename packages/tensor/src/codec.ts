@@ -100,7 +100,7 @@ const searchingEncoders: Readonly<Partial<Record<DType, Encoder>>> = {
   mxfp4: encodeMxfp4,
 };
 
-const encoders: Readonly<Partial<Record<DType, Encoder>>> = {
+const plainEncoders: Readonly<Partial<Record<DType, Encoder>>> = {
   f32: encodeF32,
   f16: encodeF16,
   bf16: encodeBf16,
@@ -114,7 +114,6 @@ const encoders: Readonly<Partial<Record<DType, Encoder>>> = {
   q5_0: encodeQ5_0,
   q5_1: encodeQ5_1,
   q8_0: encodeQ8_0,
-  ...searchingEncoders,
 };
 
 /** Whether the encoder of a data type weights errors by `importance`. */
@@ -130,7 +129,7 @@ export function decoder(dtype: DType): Decoder {
 
 /** Whether `encode` and `encoder` know this data type. */
 export function canEncode(dtype: DType): boolean {
-  return Object.hasOwn(encoders, dtype);
+  return Object.hasOwn(plainEncoders, dtype) || usesImportance(dtype);
 }
 
 /**
@@ -139,9 +138,10 @@ export function canEncode(dtype: DType): boolean {
  */
 export function encoder(dtype: DType): Encoder {
   dtypeInfo(dtype);
-  const found = encoders[dtype];
+  const found = plainEncoders[dtype] ?? searchingEncoders[dtype];
   if (found === undefined) {
-    throw new DTypeError({ op: 'encode', expected: Object.keys(encoders).join(' | '), actual: dtype });
+    const names = [...Object.keys(plainEncoders), ...Object.keys(searchingEncoders)];
+    throw new DTypeError({ op: 'encode', expected: names.join(' | '), actual: dtype });
   }
   return found;
 }
