@@ -11,7 +11,8 @@ const pair = 2 * lanes;
  * `arange(1/n, 1, 1/n)` that are at most `min(i * (1/n), 1 - 1e-6)`. Mathematically this is `i`; roundings on either side give
  * some patches the position of a neighbor, from n = 25 on. At 26 and 27, the sizes of Idefics3 8B and SmolVLM 2.2B, it is `i`.
  *
- * Source: transformers 5.18.0 modeling_idefics3.py `Idefics3VisionEmbeddings.forward`; torch 2.13.0 RangeFactoriesKernel.cpp `arange_kernel`.
+ * Source: transformers 5.18.0 modeling_idefics3.py `Idefics3VisionEmbeddings.forward`; torch 2.13.0 RangeFactoriesKernel.cpp
+ * `arange_kernel`.
  * @param side n, patches per side
  */
 export function bucketPositions(side: number): Int32Array {
