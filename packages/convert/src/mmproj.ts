@@ -153,12 +153,22 @@ function inFile(tensor: StoredTensor, { patchSize }: VisionPart): StoredTensor {
   return { ...tensor, name, read: (target, options) => tensor.read(target, options) };
 }
 
+/** What every reader does with images, whether their settings say so or not. */
+const alwaysDone = {
+  do_resize: true,
+  do_center_crop: true,
+  do_rescale: true,
+  do_normalize: true,
+  do_image_splitting: true,
+};
+
 /** What readers cannot know about the images: files have no settings of processors. */
 function processorNotices(
   given: Readonly<Record<string, unknown>>,
-  read: Readonly<Record<string, unknown>>,
+  settingsRead: Readonly<Record<string, unknown>>,
   name: string,
 ): string[] {
+  const read: Readonly<Record<string, unknown>> = { ...alwaysDone, ...settingsRead };
   const isNeutral = (key: string): boolean => ['image_processor_type', 'image_mean', 'image_std'].includes(key);
   const lost = Object.keys(read).filter(
     (key) => !isNeutral(key) && given[key] !== undefined && JSON.stringify(given[key]) !== JSON.stringify(read[key]),

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { groupGgufFiles, isSafeFileName, selectFiles } from './index.js';
-import { matchesPattern } from './select-files.js';
+import { matchesPattern, mmprojBeside } from './select-files.js';
 
 const config = ['config.json', 'merges.txt', 'tokenizer.model', 'chat_template.jinja'];
 
@@ -47,6 +47,19 @@ describe('selectFiles', () => {
     expect(selectFiles(names, { gguf: 'q8/m', mmproj: true })).toEqual(['q8/m.gguf']);
     expect(() => selectFiles(names, { gguf: 'mmproj' })).toThrow(/"mmproj"/);
     expect(selectFiles(names, { files: ['mmproj-m-f32.gguf'] })).toEqual(['mmproj-m-f32.gguf']);
+  });
+
+  it('prefers the image encoder with the name of the model', () => {
+    const names = ['a.gguf', 'b.gguf', 'mmproj-a.gguf', 'mmproj-b.gguf', 'mmproj-f16.gguf', 'mmproj-c-f16.gguf'];
+    expect(mmprojBeside('a.gguf', names)).toBe('mmproj-a.gguf');
+    expect(mmprojBeside('b.gguf', names)).toBe('mmproj-b.gguf');
+    expect(
+      mmprojBeside(
+        'x/b.gguf',
+        names.map((name) => `x/${name}`),
+      ),
+    ).toBe('x/mmproj-b.gguf');
+    expect(mmprojBeside('d.gguf', names)).toBe('mmproj-c-f16.gguf');
   });
 
   it('leaves out ignored files', () => {

@@ -58,12 +58,13 @@ export function isMmproj(name: string): boolean {
   return /(^|\/)mmproj[^/]*\.gguf$/i.test(name);
 }
 
-/** The image encoder in the folder of a GGUF model, as llama.cpp's `-hf` finds it; of several, by the weights in their names. */
+/** The image encoder in the folder of a GGUF model, as llama.cpp's `-hf` finds it; of several, `mmproj-` and the name of the model, else by the weights in their names. */
 export function mmprojBeside(model: string, names: readonly string[]): string | undefined {
   const folderOf = (name: string): string => name.slice(0, name.lastIndexOf('/') + 1);
   if (!/\.gguf$/i.test(model) || isMmproj(model)) return undefined;
+  const ownName = `${folderOf(model)}mmproj-${model.slice(folderOf(model).length)}`; // as conversion names it
   const rank = (name: string): number =>
-    preferredWeights.findIndex((kind) => new RegExp(`[-_.]${kind}[-_.]`, 'i').test(name)) >>> 0;
+    name === ownName ? -1 : preferredWeights.findIndex((kind) => new RegExp(`[-_.]${kind}[-_.]`, 'i').test(name)) >>> 0;
   const found = names.filter((name) => isMmproj(name) && folderOf(name) === folderOf(model));
   return found.sort().toSorted((a, b) => rank(a) - rank(b))[0];
 }

@@ -1,5 +1,5 @@
 /** Grids of tiles of LLaVA-NeXT and LLaVA-OneVision: of the sizes in the settings the one that shows most of the image. */
-import type { RgbImage } from './image.js';
+import { checkSize, maxPixels, type RgbImage } from './image.js';
 import { resizeImage } from './resize.js';
 import type { Settings } from './settings.js';
 import { cropped, type Resizing } from './tiles.js';
@@ -74,13 +74,15 @@ function fittingSize(image: RgbImage, width: number, height: number): [width: nu
   return [Math.min(Math.ceil(image.width * down), width), height];
 }
 
-/** The image in the middle of a square of the mean color. */
+/** The image in the middle of a square of the mean color. @throws {CapacityError} for a square of more than `maxPixels` */
 function paddedToSquare(image: RgbImage, mean: readonly number[]): RgbImage {
   const { width, height, data } = image;
   if (width === height) return image;
   const side = Math.max(width, height);
+  checkSize('image as a square', side, side, maxPixels);
+  const row = Uint8Array.from({ length: 3 * side }, (_, index) => Math.trunc((mean[index % 3] as number) * 255));
   const square = new Uint8Array(3 * side * side);
-  for (let index = 0; index < square.length; index++) square[index] = Math.trunc((mean[index % 3] as number) * 255);
+  for (let y = 0; y < side; y++) square.set(row, 3 * y * side);
   const [left, top] = [Math.floor((side - width) / 2), Math.floor((side - height) / 2)];
   for (let y = 0; y < height; y++) {
     square.set(data.subarray(3 * y * width, 3 * (y + 1) * width), 3 * ((top + y) * side + left));

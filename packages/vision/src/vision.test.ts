@@ -146,6 +146,13 @@ describe('patches and settings', () => {
     expect(() => patchesOf({ width: 4, height: 2, data }, 4, normalization)).toThrow(ShapeError);
   });
 
+  test('an image is not padded to a square of more pixels than an image may have', () => {
+    const settings = golden.settings['llava-onevision'] as ProcessorSettings;
+    const processor = createImageProcessor(settings, 'p.json');
+    const long = { width: 10_000, height: 60, data: new Uint8Array(3 * 10_000 * 60) };
+    expect(() => processor.process(long, 'long', 2)).toThrow(CapacityError);
+  });
+
   test.each([
     [{ image_processor_type: 'FuyuImageProcessor' }, 'image_processor_type: expected CLIPImageProcessor'],
     [{ size: { height: 32, width: 16 }, do_center_crop: false }, 'size: expected a square'],

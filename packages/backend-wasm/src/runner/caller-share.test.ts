@@ -26,3 +26,23 @@ test('they come back where workers are slower', () => {
 test('but not if they take far too long', () => {
   expect(placesOf(5, 6).slice(40)).not.toContain('here');
 });
+
+test('a first run that has to wake the workers does not count', () => {
+  const share = new MeasuredShare(2);
+  let numAway = 0;
+  for (let run = 0; run < 1000; run++) {
+    if (!share.isShort) numAway++;
+    share.observe(share.isShort ? 3 : numAway === 1 ? 10 : 1.6);
+  }
+  expect(numAway).toBeGreaterThan(900);
+});
+
+test('workers that were slower for a while are tried again', () => {
+  const share = new MeasuredShare(2);
+  let numAway = 0;
+  for (let run = 0; run < 2000; run++) {
+    if (!share.isShort && run >= 1000) numAway++;
+    share.observe(share.isShort ? 3 : run < 500 ? 6 : 1.6);
+  }
+  expect(numAway).toBeGreaterThan(700);
+});

@@ -76,10 +76,12 @@ export class MeasuredShare implements CallerShare {
   readonly #maxMs: number;
   #isShort = true;
   #hereMs = 0;
-  /** Mean time on workers; 0 until they have been slower. */
+  /** Mean time on workers without the first run, which wakes them; 0 when it has to be measured again. */
   #awayMs = 0;
   /** Runs on workers since the last one on the calling thread. */
   #numRuns = 0;
+  /** Consecutive runs on the calling thread that only slower workers justify. */
+  #numRunsKept = 0;
 
   constructor(maxMs: number) {
     this.#maxMs = maxMs;
@@ -96,12 +98,18 @@ export class MeasuredShare implements CallerShare {
 
   #observeHere(timeMs: number): void {
     this.#hereMs += (timeMs - this.#hereMs) * newest;
-    this.#isShort = this.#hereMs <= this.#maxMs || this.#areWorkersSlower();
+    const fits = this.#hereMs <= this.#maxMs;
+    this.#numRunsKept = fits ? 0 : this.#numRunsKept + 1;
+    if (this.#numRunsKept === numRunsAway) {
+      this.#numRunsKept = 0;
+      this.#awayMs = 0; // they may have been slower only for a while
+    }
+    this.#isShort = fits || this.#areWorkersSlower();
     this.#numRuns = 0;
   }
 
   #observeAway(timeMs: number): void {
-    this.#awayMs = this.#numRuns === 0 ? timeMs : this.#awayMs + (timeMs - this.#awayMs) * newest;
+    this.#awayMs = this.#numRuns < 2 ? timeMs : this.#awayMs + (timeMs - this.#awayMs) * newest;
     this.#numRuns++;
     if (this.#numRuns >= minRunsAway && this.#areWorkersSlower()) {
       this.#isShort = true;

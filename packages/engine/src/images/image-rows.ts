@@ -57,6 +57,11 @@ function placesOf({ rows, columns }: RowGrid): { readonly offsets: readonly RowO
   return { offsets, numStill };
 }
 
+/** Rows of as many images as fit `maxImageBytes`, at least all rows of one prompt. */
+export function imageRowsFor(dim: number, contextSize: number): ImageRows {
+  return new ImageRows(dim, Math.max(maxImageBytes, 4 * dim * contextSize));
+}
+
 export class ImageRows {
   readonly dim: number;
   readonly #maxBytes: number;

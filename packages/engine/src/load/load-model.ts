@@ -10,7 +10,7 @@ import { checkDraftModel, checkHasDraftModel } from '../generation/draft-model.j
 import { StepCosts } from '../generation/step-costs.js';
 import { processorOf } from '../images/image-encoder.js';
 import { ImagePrompts } from '../images/image-prompts.js';
-import { imagePlaceId, ImageRows } from '../images/image-rows.js';
+import { imagePlaceId, imageRowsFor } from '../images/image-rows.js';
 import type { ImageRotation } from '../images/step-images.js';
 import { createImageTokenizer } from '../images/tokenizer.js';
 import type { ReportEvent } from '../metrics/events.js';
@@ -162,7 +162,7 @@ async function loadWeights(
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   const deviceRecovery = resources.deviceRecovery(description, checkWeights, options.report);
   const executables = resources.executables;
-  const rows = description.vision && new ImageRows(description.vision.dim);
+  const rows = description.vision && imageRowsFor(description.vision.dim, plan.contextSize);
   const tokenId = description.config.imageTokenId as number;
   const runtime = await createRuntime({
     ...{ ...common, plan, executables, openFolder, deviceRecovery },

@@ -35,8 +35,6 @@ export class KvPool {
   readonly sequences: Set<Sequence> = new Set();
   /** Forks in the block manager that sessions are being saved from. */
   readonly drafts: Set<number> = new Set();
-  /** Number of sequences restored from files. */
-  numRestored = 0;
   /** The last lost device, whose contents are gone. */
   lost: DeviceLostError | undefined;
   /** Called when blocks may have become free; the scheduler sets it. */

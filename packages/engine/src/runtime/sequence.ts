@@ -92,7 +92,7 @@ export class Sequence {
    * @param rotaryKey of the saved sequence
    */
   static restore(pool: KvPool, contents: SequenceContents, mac: string | undefined, rotaryKey = 0): Sequence {
-    const salt = mac === undefined ? `restored ${pool.numRestored++}` : `restored, MAC ${mac}`;
+    const salt = mac === undefined ? uniqueSalt() : `restored, MAC ${mac}`;
     const state = pool.states?.createSlot();
     if (contents.tokens.length > 0) state?.prepare();
     try {
@@ -388,6 +388,11 @@ export class Sequence {
     this.#pool.apply(changes);
     this.#pool.onFreed();
   }
+}
+
+/** Of contents that may be forged: no sequence of this or another process finds their pages, not even in a prompt store. */
+function uniqueSalt(): string {
+  return `restored ${crypto.getRandomValues(new Uint32Array(4)).join('-')}`;
 }
 
 /** Keys with different rotations must not be shared. */

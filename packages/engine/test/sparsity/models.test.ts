@@ -43,7 +43,7 @@ async function rowsOf(model: Model): Promise<Float32Array[][]> {
 }
 
 /** Layers so small that the predictors take more memory than tiers would save. */
-const tooSmall: readonly string[] = ['smollm3'];
+const tooSmall: readonly string[] = ['smollm3', 'granitehybrid'];
 
 const names = Object.values(goldenNames)
   .flat()

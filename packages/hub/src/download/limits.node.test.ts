@@ -28,9 +28,9 @@ function hubFetch(endpoint: string, signal?: AbortSignal, { silenceMs } = limits
   return createHubFetch({ ...options, limits: own });
 }
 
-const answerOf = async (listener: RequestListener, signal?: AbortSignal): Promise<unknown> => {
+const answerOf = async (listener: RequestListener, signal?: AbortSignal, own = limits): Promise<unknown> => {
   const endpoint = await listen(createServer(listener));
-  const response = await createAnswerFetch(hubFetch(endpoint, signal), 'org/model', limits)(endpoint);
+  const response = await createAnswerFetch(hubFetch(endpoint, signal, own), 'org/model', own)(endpoint);
   return response.json();
 };
 
@@ -65,7 +65,8 @@ describe('answers in JSON', () => {
       response.write('{');
       setTimeout(() => controller.abort(reason), 30);
     };
-    await expect(answerOf(silent, controller.signal)).rejects.toBe(reason);
+    const patient = { ...limits, silenceMs: 20_000, answerMs: 20_000 };
+    await expect(answerOf(silent, controller.signal, patient)).rejects.toBe(reason);
   });
 });
 

@@ -129,8 +129,8 @@ export const imagesMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/models/src/architectures/smolvlm.ts',
-    find: '    places: squarePlaces(bucketPositions(side)),\n',
-    replace: '',
+    find: 'places: squarePlaces(bucketPositions(side)),',
+    replace: 'places: undefined,',
     tests: ['packages/engine/test/goldens/images.test.ts'],
   },
   {

@@ -182,7 +182,7 @@ export const untrustedInputMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/runtime/sequence.ts',
-    find: '`restored ${pool.numRestored++}`',
+    find: "`restored ${crypto.getRandomValues(new Uint32Array(4)).join('-')}`",
     replace: "''",
     tests: ['test/sessions/saved.test.ts'],
     only: 'restored blocks',

@@ -12,9 +12,9 @@ export function queueOption(description: string): Option {
   return flag('--queue <url>', `${description}: ${queueForms} (default: WINNOW_QUEUE, if set)`);
 }
 
-/** The URL of `--queue`, or that of the environment, which process lists do not show with its password. */
+/** The URL of `--queue`, or that of the environment, which process lists do not show with its password; an empty `--queue` is none. */
 export function queueOf({ queue }: { readonly queue?: string }, { env }: Pick<CliIo, 'env'>): string | undefined {
-  return queue ?? (env['WINNOW_QUEUE'] || undefined);
+  return (queue ?? env['WINNOW_QUEUE']) || undefined;
 }
 
 /** A letter and a colon begin a Windows path. */

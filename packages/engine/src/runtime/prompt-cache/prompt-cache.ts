@@ -124,9 +124,10 @@ export class PromptCache {
     pool.drafts.add(fork.id);
     pool.apply(manager.truncate(fork.id, tokens.length));
     const blocks = [...fork.blocks];
+    const { salt } = sequence; // of now: a later prompt may rotate the keys of the sequence in another way
     this.#numPending++;
     this.#storing = this.#storing
-      .then(() => this.#store(sequence.salt, tokens, blocks))
+      .then(() => this.#store(salt, tokens, blocks))
       .catch((error: unknown) => this.#note('could not store a page', error))
       .finally(() => {
         this.#numPending--;
