@@ -58,7 +58,10 @@ export function isMmproj(name: string): boolean {
   return /(^|\/)mmproj[^/]*\.gguf$/i.test(name);
 }
 
-/** The image encoder in the folder of a GGUF model, as llama.cpp's `-hf` finds it; of several, `mmproj-` and the name of the model, else by the weights in their names. */
+/**
+ * The image encoder in the folder of a GGUF model, as llama.cpp's `-hf` finds it; of several, `mmproj-` and the name of the model,
+ * else by the weights in their names.
+ */
 export function mmprojBeside(model: string, names: readonly string[]): string | undefined {
   const folderOf = (name: string): string => name.slice(0, name.lastIndexOf('/') + 1);
   if (!/\.gguf$/i.test(model) || isMmproj(model)) return undefined;

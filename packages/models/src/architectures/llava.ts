@@ -19,7 +19,7 @@ export const llava: DecoderArchitecture = {
   name: 'llava',
   models: 'LLaVA 1.5 7B and 13B (text and images)',
   limits: [
-    'A Llama as language model and a CLIP or SigLIP encoder: a Hugging Face folder, or with CLIP a GGUF file of a Llama and an `mmproj` file.',
+    'A Llama as language model and a CLIP or SigLIP encoder: a Hugging Face folder, or with CLIP a GGUF and an `mmproj` file.',
     'Images of an `mmproj` file are prepared as by transformers, whose processor crops the middle; llama.cpp pads.',
     'The patches of one layer of the encoder, without its class token, as in LLaVA 1.5.',
   ],
