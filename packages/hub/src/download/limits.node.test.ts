@@ -50,12 +50,18 @@ describe('answers in JSON', () => {
   });
 
   it.each([
-    ['never end', repeat('[1,2,3],'.repeat(200), 1), 'server', /longer than 10000 bytes/],
-    ['trickle', repeat(' ', 50), 'server', /takes over 0\.5 s/],
-    ['fall silent', ((_, response) => response.write('{')) as RequestListener, 'network', /no bytes for 0\.15 s/],
-    ['do not begin', (() => undefined) as RequestListener, 'network', /no bytes for 0\.15 s/],
-  ])('that %s', async (_, listener, reason, message) => {
-    const error = await answerOf(listener).catch((thrown: unknown) => thrown);
+    ['never end', repeat('[1,2,3],'.repeat(200), 1), patient, 'server', /longer than 10000 bytes/],
+    ['trickle', repeat(' ', 50), { ...patient, answerMs: 500 }, 'server', /takes over 0\.5 s/],
+    [
+      'fall silent',
+      ((_, response) => response.write('{')) as RequestListener,
+      limits,
+      'network',
+      /no bytes for 0\.15 s/,
+    ],
+    ['do not begin', (() => undefined) as RequestListener, limits, 'network', /no bytes for 0\.15 s/],
+  ])('that %s', async (_, listener, own, reason, message) => {
+    const error = await answerOf(listener, undefined, own).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(HubError);
     expect(error).toMatchObject({ reason, message: expect.stringMatching(message) });
   });

@@ -118,8 +118,8 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/cli/src/commands/queue/open-queue.ts',
-    find: "return queue ?? (env['WINNOW_QUEUE'] || undefined);",
-    replace: 'return queue;',
+    find: "return (queue ?? env['WINNOW_QUEUE']) || undefined;",
+    replace: 'return queue || undefined;',
     tests: ['test/worker.test.ts'],
   },
   {
