@@ -49,19 +49,6 @@ describe('selectFiles', () => {
     expect(selectFiles(names, { files: ['mmproj-m-f32.gguf'] })).toEqual(['mmproj-m-f32.gguf']);
   });
 
-  it('prefers the image encoder with the name of the model', () => {
-    const names = ['a.gguf', 'b.gguf', 'mmproj-a.gguf', 'mmproj-b.gguf', 'mmproj-f16.gguf', 'mmproj-c-f16.gguf'];
-    expect(mmprojBeside('a.gguf', names)).toBe('mmproj-a.gguf');
-    expect(mmprojBeside('b.gguf', names)).toBe('mmproj-b.gguf');
-    expect(
-      mmprojBeside(
-        'x/b.gguf',
-        names.map((name) => `x/${name}`),
-      ),
-    ).toBe('x/mmproj-b.gguf');
-    expect(mmprojBeside('d.gguf', names)).toBe('mmproj-c-f16.gguf');
-  });
-
   it('leaves out ignored files', () => {
     expect(selectFiles([...config, 'a.safetensors', 'b.safetensors'], { ignore: ['b*', '*.txt'] })).toEqual([
       'config.json',
@@ -115,4 +102,17 @@ describe('isSafeFileName', () => {
     '%j is not safe',
     (name) => expect(isSafeFileName(name)).toBe(false),
   );
+});
+
+it('prefers the image encoder with the name of the model', () => {
+  const names = ['a.gguf', 'b.gguf', 'mmproj-a.gguf', 'mmproj-b.gguf', 'mmproj-f16.gguf', 'mmproj-c-f16.gguf'];
+  expect(mmprojBeside('a.gguf', names)).toBe('mmproj-a.gguf');
+  expect(mmprojBeside('b.gguf', names)).toBe('mmproj-b.gguf');
+  expect(
+    mmprojBeside(
+      'x/b.gguf',
+      names.map((name) => `x/${name}`),
+    ),
+  ).toBe('x/mmproj-b.gguf');
+  expect(mmprojBeside('d.gguf', names)).toBe('mmproj-c-f16.gguf');
 });

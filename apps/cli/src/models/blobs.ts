@@ -48,7 +48,11 @@ export const nameOf = (address: string): string => (isBlobUrl(address) ? posix.b
 export function checkKey(argument: string, url: string): void {
   const [scheme = ''] = url.split('://', 1);
   if (!/^[^:]+:\/\/[^/]+\//.test(url))
-    throw refuse(argument, `${scheme}://${scheme === 's3' ? 'BUCKET/KEY' : 'HOST/PATH'}`, `${scheme}://...`);
+    throw refuse(
+      argument,
+      `${scheme}://${scheme === 's3' ? 'BUCKET/KEY' : 'HOST/PATH'}`,
+      url.replace(/:\/\/.*@/, '://'),
+    );
 }
 
 interface Place {
