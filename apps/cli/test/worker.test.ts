@@ -285,7 +285,7 @@ test.each([
   [['batch', 'in', '--cancel'], /--cancel: requires --queue/],
   [['batch', 's3://bucket', '--queue', 'q.db'], /: expected s3:\/\/BUCKET\/KEY, got 's3:\/\/bucket'/],
   [['run', 's3://bucket', '-p', 'a'], /MODEL: expected s3:\/\/BUCKET\/KEY, got 's3:\/\/bucket'/],
-  [['run', 'https://user:secret@host', '-p', 'a'], /MODEL: expected https:\/\/HOST\/PATH, got 'https:\/\/host'/],
+  [['batch', 'https://user:secret@host', '--queue', 'q.db'], /: expected https:\/\/HOST\/PATH, got 'https:\/\/host'/],
   [['serve', '--queue', 'q.db'], /--queue: requires --batch-dir/],
   [['serve', '--batch-sessions', '0'], /--batch-sessions: requires --batch-dir/],
 ] as const)('rejects %j', async (argv, message) => {
