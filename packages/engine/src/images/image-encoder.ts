@@ -120,7 +120,7 @@ export class ImageEncoder {
     const { numTokens, numSequences, numRows, tables } = vision.fill((name) => this.#block.slot(name), tile);
     this.#block.bind('T', numTokens);
     this.#block.bind('B', numSequences);
-    // rows of images of one size are no symbol
+    // where all images have one size, the number of rows is a constant of the program
     if (vision.gridOf !== undefined) this.#block.bind('R', numRows);
     return tables ?? new Map();
   }

@@ -17,16 +17,17 @@ import { Fields } from '../file/fields.js';
 import { collectWeights, type Weight } from '../file/weights.js';
 import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
 import { tensorNames, type Bias } from '../program/tensors.js';
-import { qwenEncoder, qwenLayerTensors, type QwenEncoderNames } from '../vision/qwen-tower.js';
+import {
+  layerIndices,
+  qwenEncoder,
+  qwenLayerTensors,
+  qwenTextPart,
+  type QwenEncoderNames,
+} from '../vision/qwen-tower.js';
 import { describeScaledVision, type ScaledDesign } from '../vision/scaled-tower.js';
 import { quickFeedForward } from '../vision/tower.js';
 import { describeQwen2 } from './qwen2.js';
 import { describeWithImages, type DescribeDecoder } from './with-images.js';
-
-const textPart = {
-  renamed: [['model.language_model.', 'model.']],
-  otherParts: ['visual.', 'model.visual.'],
-} as const;
 
 /** The sections of M-RoPE of the published models. */
 const rope = { base: 1_000_000, sections: [16, 24, 24] };
@@ -51,7 +52,7 @@ export const qwen2vl: DecoderArchitecture = {
   hubClass: 'Qwen2_5_VLForConditionalGeneration',
   describe(file) {
     const imageTokenId = file.fields.integer('image_token_id', 151655);
-    return describeWithImages(file, textPart, imageTokenId, describeQwenVision, decoders);
+    return describeWithImages(file, qwenTextPart, imageTokenId, describeQwenVision, decoders);
   },
 };
 
@@ -131,10 +132,6 @@ function windowsOf(fields: Fields, unit: number, numLayers: number): NonNullable
   const size = fields.count('window_size');
   const side = Math.floor(size / unit);
   if (side === 0) throw fields.refusal('window_size', `at least ${unit}, a square of patches`, size);
-  const whole = fields.raw('fullatt_block_indexes');
-  const isLayer = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
-  if (!Array.isArray(whole) || !whole.every(isLayer)) {
-    throw fields.refusal('fullatt_block_indexes', `layers below ${numLayers}`, whole);
-  }
+  const whole = layerIndices(fields, 'fullatt_block_indexes', numLayers);
   return { side, hasWindows: (layer) => !whole.includes(layer) };
 }

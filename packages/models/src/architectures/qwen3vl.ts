@@ -12,14 +12,9 @@ import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames } from '../program/tensors.js';
 import type { EncoderConfig } from '../settings/encoder-settings.js';
 import { describeScaledVision } from '../vision/scaled-tower.js';
-import { qwenEncoder, qwenLayerTensors } from '../vision/qwen-tower.js';
+import { layerIndices, qwenEncoder, qwenLayerTensors, qwenTextPart } from '../vision/qwen-tower.js';
 import { describeQwen3 } from './qwen3.js';
 import { describeWithImages } from './with-images.js';
-
-const textPart = {
-  renamed: [['model.language_model.', 'model.']],
-  otherParts: ['visual.', 'model.visual.'],
-} as const;
 
 const rope = { base: 500_000, sections: [24, 20, 20], areInterleaved: true };
 
@@ -44,7 +39,7 @@ export const qwen3vl: DecoderArchitecture = {
     const numDeep = deepLayers(visionFields(file)).length;
     const describe = (text: ModelFile): ReturnType<typeof describeQwen3> =>
       describeQwen3(text, { imageTokenId, numDeep, rope });
-    return describeWithImages(file, textPart, imageTokenId, describeQwenVision, { qwen3_vl_text: describe });
+    return describeWithImages(file, qwenTextPart, imageTokenId, describeQwenVision, { qwen3_vl_text: describe });
   },
 };
 
@@ -55,12 +50,7 @@ function visionFields({ fields }: ModelFile): Fields {
 
 /** The layers of the encoder whose states become further rows. */
 function deepLayers(fields: Fields): readonly number[] {
-  const layers = fields.raw('deepstack_visual_indexes');
-  const numLayers = fields.count('depth');
-  const isLayer = (value: unknown): boolean =>
-    Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < numLayers;
-  if (Array.isArray(layers) && layers.every(isLayer)) return layers as number[];
-  throw fields.refusal('deepstack_visual_indexes', `layers below ${numLayers}`, layers);
+  return layerIndices(fields, 'deepstack_visual_indexes', fields.count('depth'));
 }
 
 /** The encoder; the weights are added to those of the decoder. */

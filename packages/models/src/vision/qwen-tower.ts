@@ -1,8 +1,10 @@
 /** What the encoders of Qwen2-VL, Qwen2.5-VL and Qwen3-VL have in common: their settings and the tensors of their layers. */
+import type { Fields } from '../file/fields.js';
 import type { Weight, WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
 import { tensorNames, type Bias } from '../program/tensors.js';
 import { encoderFromHub, type EncoderConfig } from '../settings/encoder-settings.js';
+import type { TextPart } from '../settings/text-part.js';
 
 export interface QwenEncoder {
   readonly config: EncoderConfig;
@@ -57,6 +59,21 @@ export function qwenEncoder(
   const numFrames = fields.count('temporal_patch_size');
   const numInputs = 3 * numFrames * patchSize ** 2;
   return { config, hub, patchSize, mergeSize, numFrames, numInputs, numMerged: config.hiddenDim * mergeSize ** 2, dim };
+}
+
+/** Names of the tensors of the decoder and of the encoder in a checkpoint. */
+export const qwenTextPart: TextPart = {
+  renamed: [['model.language_model.', 'model.']],
+  otherParts: ['visual.', 'model.visual.'],
+};
+
+/** A setting that lists layers of the encoder. @throws {FormatError} for anything but indices below `numLayers` */
+export function layerIndices(fields: Fields, name: string, numLayers: number): readonly number[] {
+  const layers = fields.raw(name);
+  const isLayer = (value: unknown): boolean =>
+    Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) < numLayers;
+  if (Array.isArray(layers) && layers.every(isLayer)) return layers as number[];
+  throw fields.refusal(name, `layers below ${numLayers}`, layers);
 }
 
 /** The tensors of the layers. @param ffn names of the matrices of the FFN in the checkpoint */

@@ -7,7 +7,7 @@ import type { SuiteContext } from '../../harness/suite.js';
 
 const suite = 'speculation';
 const contextSize = 2048;
-/** A token after the prompt, one that is not drafted, so that drafts have a step to be compared with, a draft, and the one after it. */
+/** Tokens of a generation: the first one, one by a plain step, whose time makes drafts pay off, a drafted one, and the one after it. */
 const perDraft = 4;
 const [numDrafts, fewDrafts] = [120, 4];
 const policies = ['streaming:window=256,sinks=4', 'streaming:window=512,sinks=4'] as const;

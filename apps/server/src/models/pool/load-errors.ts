@@ -1,4 +1,4 @@
-/** What a client is told about a load that failed. */
+/** The API error of a model that could not be loaded. */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { ApiError } from '../../http/api-error.js';
 import type { ModelKind } from '../../catalog.js';
