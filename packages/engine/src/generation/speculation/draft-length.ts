@@ -4,9 +4,9 @@
  * The loss of a window of 64 tokens is the time of its steps, with drafting, less its number of tokens, in plain steps. The first token of
  * a step bears its cost c, so that it adds c - 1, and each accepted token adds -1. Let L be the highest loss that a window, which the next
  * step is part of, has so far. A draft is made only if L + c - 1 <= 64 / 0.972 - 64 = 1.84: a speed of 0.97, less a margin for costs that
- * change. What follows the first token, accepted drafts and plain steps, raises no loss, so that no window of any text is slower, by what
- * its steps usually cost, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has cost it. Of two
- * steps of a size that take longer than known, the second counts with what it took: see `StepCosts.note`.
+ * change. What follows the first token, accepted drafts and plain steps, raises no loss, so that no window of any text is slower, by
+ * what its steps usually cost, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has
+ * cost it. Of two steps of a size that take longer than known, the second counts with what it took: see `StepCosts.note`.
  */
 import { StepCosts, Times } from '../step-costs.js';
 import { modelClass } from './drafter.js';
