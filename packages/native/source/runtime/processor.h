@@ -120,7 +120,9 @@ inline double peakProducts(uint64_t passes) {
 #pragma GCC unroll 12
     for (int i = 0; i < PEAK_SUMS; i++) {
       hide(a); // so that no two sums share a product
-      sums[i] = addProducts(sums[i], a, b);
+      Ints sum = addProducts(sums[i], a, b);
+      hide(sum); // or some compilers store every sum
+      sums[i] = sum;
     }
   }
   keep(sums);
