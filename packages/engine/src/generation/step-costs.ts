@@ -4,15 +4,17 @@
  */
 import { maxInvariantTokens } from '@winnow/ops';
 
-/** Step times are the shortest of so many steps. */
+/** Times of so many steps are kept. */
 const numTimes = 5;
-/** Times of a size that no step had since so many steps are forgotten, and tried again. */
-const maxAge = 256;
+/** The cost of a size is the median of its steps, and the least of them while there are fewer than so many. */
+const numSure = 3;
+/** Times of a size that no step had since so many steps are forgotten, and tried again: a few of them sooner. */
+const maxAge = { sure: 256, unsure: 32 } as const;
 
 export class StepCosts {
   readonly #times = Array.from({ length: maxInvariantTokens + 1 }, () => new Times());
-  /** The cost of the latest step of each size; 0 before the first one. */
-  readonly #latest = new Float64Array(maxInvariantTokens + 1);
+  /** By number of tokens: whether such a step was made. */
+  readonly #isCompiled = new Uint8Array(maxInvariantTokens + 1);
   /** By number of tokens: measured, or between and beyond measured ones by interpolation. */
   readonly #costs = Float64Array.from({ length: maxInvariantTokens + 1 }, (_, size) => size);
   /** The most tokens of a step whose cost is known. */
@@ -23,6 +25,11 @@ export class StepCosts {
   /** The cost of a step of this many tokens. */
   of(numTokens: number): number {
     return this.#costs[numTokens] as number;
+  }
+
+  /** Whether it was measured. */
+  isKnown(numTokens: number): boolean {
+    return (this.#times[numTokens] as Times).isKnown;
   }
 
   get maxKnown(): number {
@@ -45,27 +52,38 @@ export class StepCosts {
   }
 
   /**
-   * Records a step of several tokens. The first one of a size is not measured: its code and its memory are new.
-   * @returns what counts as its cost: at most that of the step of this size before it, or what was expected of the first one. A pause of
-   * the process, or a thread that has to wake up, makes one step longer, with a draft or without
+   * Records a step of several tokens.
+   * @param cost undefined: not known, since the last plain steps were long ago
+   * @returns what counts as its cost: what steps of this size usually cost, as far as this is known, so that a pause of the process counts
+   * as little after a draft as without one
    */
-  note(numTokens: number, cost: number): number {
+  note(numTokens: number, cost: number | undefined): number {
     this.#numSteps++;
     this.#numLong++;
-    const before = this.#latest[numTokens] as number;
-    const usual = before === 0 ? this.of(numTokens) : before;
-    this.#latest[numTokens] = cost;
-    if (before > 0) {
-      this.#times[numTokens]?.add(cost, this.#numSteps);
-      this.#update();
-    }
-    return Math.min(cost, usual);
+    // the first step of a size is not measured: its code and its memory are new
+    const isCompiled = this.#isCompiled[numTokens] === 1;
+    this.#isCompiled[numTokens] = 1;
+    if (cost === undefined) return this.of(numTokens);
+    if (!isCompiled) return Math.min(cost, this.of(numTokens));
+    const times = this.#times[numTokens] as Times;
+    times.add(cost, this.#numSteps);
+    this.#update();
+    return this.of(numTokens);
+  }
+
+  /** Forgets all costs, which seem to have changed. */
+  forget(): void {
+    for (const times of this.#times) times.forgetBefore(Infinity);
+    this.#update();
   }
 
   /** Forgets costs of sizes that no step had for long. */
   forgetOld(): void {
     let hasForgotten = false;
-    for (const times of this.#times) hasForgotten = times.forgetBefore(this.#numSteps - maxAge) || hasForgotten;
+    for (const times of this.#times) {
+      const age = times.count < numSure ? maxAge.unsure : maxAge.sure;
+      hasForgotten = times.forgetBefore(this.#numSteps - age) || hasForgotten;
+    }
     if (hasForgotten) this.#update();
   }
 
@@ -73,15 +91,15 @@ export class StepCosts {
     const costs = this.#costs;
     let last = 1;
     for (let size = 2; size <= maxInvariantTokens; size++) {
-      const { isKnown, shortest } = this.#times[size] as Times;
-      if (!isKnown) continue;
+      if (!this.isKnown(size)) continue;
       const from = costs[last] as number;
-      const perToken = (shortest - from) / (size - last);
+      const { count, shortest, median } = this.#times[size] as Times;
+      const perToken = ((count < numSure ? shortest : median) - from) / (size - last);
       for (let i = last + 1; i <= size; i++) costs[i] = from + perToken * (i - last);
       last = size;
     }
     this.#maxKnown = last;
-    // a step of fewer tokens costs no more: one that seemed to was interrupted
+    // a step of fewer tokens costs no more: those that seemed to were interrupted
     for (let size = last - 1; size > 1; size--)
       costs[size] = Math.min(costs[size] as number, costs[size + 1] as number);
     const lastCost = costs[last] as number;

@@ -6,7 +6,8 @@
  * step is part of, has so far. A draft is made only if L + c - 1 <= 64 / 0.972 - 64 = 1.84: a speed of 0.97, less a margin for costs that
  * change. What follows the first token, accepted drafts and plain steps, raises no loss, so that no window of any text is slower, by
  * what its steps usually cost, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has
- * cost it. Of two steps of a size that take longer than known, the second counts with what it took: see `StepCosts.note`.
+ * cost it. What steps usually cost is a median of steps that had plain ones beside them: a machine that is slower for a while than it was
+ * during the last plain steps makes no draft more expensive.
  */
 import { StepCosts, Times } from '../step-costs.js';
 import { modelClass } from './drafter.js';
@@ -31,6 +32,12 @@ const priorRate = 2 / 3;
  * threads that slept during plain steps have to wake up.
  */
 const numTrials = 5;
+/** So many plain steps show how fast the machine is now. */
+const numPlainSteps = 3;
+/** Steps with drafts after which this is old: for what they cost, for what those of an unknown size cost, and until plain steps are due. */
+const maxSince = { known: 8, unknown: 24, drafts: 96 } as const;
+/** So many steps that one after the other took so many times as long as usual show that costs, or the machine, have changed. */
+const surprise = { numSteps: 3, times: 1.5 } as const;
 /** Cost of a drafted token before one was timed, in plain steps; a draft that takes longer hardly pays. */
 const unknownDrafting = 0.5;
 /** Minimum number of tokens that a model computes without drafting. */
@@ -56,6 +63,11 @@ export class DraftLength {
   readonly #all: Acceptance = { accepted: priorRate * priorCompared, compared: priorCompared };
   /** Milliseconds of plain steps, of one token. */
   readonly #plain = new Times();
+  /** Plain steps since the machine's speed was old. */
+  #numPlain = 0;
+  /** Steps with drafts since it was measured, and how many of the last ones took longer than usual. */
+  #numSince = 0;
+  #numSlow = 0;
   readonly #costs: StepCosts;
   /** Costs in plain steps per token that a model drafts, and per token that it computes before. */
   readonly #drafting = new Times();
@@ -98,19 +110,40 @@ export class DraftLength {
    */
   noteStep(draftClass: number, numKnown: number, numDrafted: number, numAccepted: number, ms: number): void {
     const numTokens = numKnown + numDrafted;
-    if (numTokens === 1) {
-      this.#costs.notePlain();
-      this.#plain.add(ms, this.#costs.numSteps);
-      this.#noteEarly();
-    }
+    if (numTokens === 1) this.#notePlain(ms);
     const plainMs = this.#plain.median;
     if (plainMs > 0) {
-      const cost = numTokens === 1 ? 1 : this.#costs.note(numTokens, ms / plainMs);
+      const cost = numTokens === 1 ? 1 : this.#noteLong(numTokens, ms / plainMs);
       this.#addLoss(this.#draftingMs / plainMs + cost - 1);
     }
     this.#draftingMs = 0;
     if (numDrafted > 0) this.#noteDraft(draftClass, numDrafted, numAccepted);
     for (let i = 0; i < numAccepted; i++) this.#addLoss(-1);
+  }
+
+  /** @returns what counts as the cost of a step of several tokens */
+  #noteLong(numTokens: number, cost: number): number {
+    const costs = this.#costs;
+    const isFresh = this.#numSince++ < (costs.isKnown(numTokens) ? maxSince.known : maxSince.unknown);
+    if (this.#numSince > maxSince.unknown) this.#numPlain = 0;
+    this.#numSlow = cost > surprise.times * costs.of(numTokens) ? this.#numSlow + 1 : 0;
+    return costs.note(numTokens, isFresh ? cost : undefined);
+  }
+
+  #notePlain(ms: number): void {
+    this.#costs.notePlain();
+    this.#plain.add(ms, this.#costs.numSteps);
+    this.#noteEarly();
+    if (++this.#numPlain < numPlainSteps) return;
+    if (this.#numSlow >= surprise.numSteps) this.#costs.forget();
+    this.#numPlain = 0;
+    this.#numSince = 0;
+    this.#numSlow = 0;
+  }
+
+  /** Whether plain steps have to show how fast the machine is. */
+  get #isDue(): boolean {
+    return this.#numSince >= maxSince.drafts || this.#numSlow >= surprise.numSteps;
   }
 
   /**
@@ -120,7 +153,7 @@ export class DraftLength {
    * @param numBehind tokens that a model has to compute before it drafts
    */
   choose(draftClass: number, numKnown: number, maxDrafted: number, numBehind = 0): number {
-    if (!this.#plain.isKnown) return 0;
+    if (!this.#plain.isKnown || this.#isDue) return 0;
     const count = this.#best(draftClass, numKnown, maxDrafted, numBehind * this.#catchingUp.median);
     if (count === 0 && draftClass === modelClass) this.#forget(draftClass);
     return count;
