@@ -61,6 +61,8 @@ function plainProcesses(): Promise<unknown> {
   return Promise.all(inputs.map((input) => oneProcess(input, '1')));
 }
 
+/** CPU seconds of the workers of the last run, until its last line. */
+let workerSeconds = 0;
 /** Workers that end, for which the next run waits. */
 const leaving: Promise<unknown>[] = [];
 
@@ -72,6 +74,7 @@ async function workers(input: string, queue: string): Promise<void> {
     spawn(process.execPath, [program, 'worker', '--queue', queue, '-t', '1', ...sessions, '-q']),
   );
   await batch;
+  workerSeconds = running.reduce((sum, { pid = 0 }) => sum + cpuSecondsOf(pid).own, 0);
   for (const child of running) {
     leaving.push(once(child, 'exit'));
     child.kill('SIGTERM');
@@ -121,15 +124,18 @@ async function openQueues(): Promise<Queue[]> {
 
 const rates = new Map<string, number[]>();
 async function show(round: number, name: string, run: () => Promise<unknown>, server?: number): Promise<void> {
-  const cpuSeconds = (): number =>
-    cpuSecondsOf(process.pid).children + (server === undefined ? 0 : cpuSecondsOf(server).own);
-  const before = cpuSeconds();
+  const ofServer = (): number => (server === undefined ? 0 : cpuSecondsOf(server).own);
+  const cpuSeconds = (): number => cpuSecondsOf(process.pid).children + ofServer();
+  const [before, serverBefore] = [cpuSeconds(), ofServer()];
   const rate = await rateOf(run);
   await Promise.all(leaving.splice(0));
   rates.set(name, [...(rates.get(name) ?? []), rate]);
   const seconds = (cpuSeconds() - before).toFixed(2);
+  const parts = [workerSeconds > 0 ? `${workerSeconds.toFixed(2)} of them in the workers` : ''];
+  if (server !== undefined) parts.push(`${(ofServer() - serverBefore).toFixed(2)} in the server`);
+  workerSeconds = 0;
   process.stdout.write(
-    `round ${round}, ${name}: ${rate.toFixed(2)} lines/s, ${seconds} CPU seconds of all processes\n`,
+    `round ${round}, ${name}: ${rate.toFixed(2)} lines/s, ${seconds} CPU seconds ${parts.join(', ')}\n`,
   );
 }
 
