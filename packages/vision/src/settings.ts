@@ -1,5 +1,6 @@
 /** The settings of image processors. */
 import { FormatError, isRecord } from '@winnow/tensor';
+import { maxPixels } from './image.js';
 import type { Normalization } from './patches.js';
 import type { ResizeFilter } from './resize.js';
 
@@ -91,7 +92,7 @@ export class Settings {
     return this.#edge(name, this.#values[name] ?? fallback);
   }
 
-  /** The least and the greatest number of pixels of an image, which `size` calls edges. */
+  /** The least and the greatest number of pixels of an image, which `size` calls edges; the latter is `maxPixels` at most. */
   pixelRange(): readonly [min: number, max: number] {
     const size = this.#values['size'] ?? {};
     if (!isRecord(size)) throw this.refusal('size', 'shortest_edge and longest_edge, numbers of pixels', size);
@@ -103,7 +104,8 @@ export class Settings {
     const min = pixels('min_pixels', 'shortest_edge', usualMinPixels);
     const max = pixels('max_pixels', 'longest_edge', usualMaxPixels);
     if (min > max) throw this.refusal('min_pixels', `at most ${max}, max_pixels`, min);
-    return [min, max];
+    if (min > maxPixels) throw this.refusal('min_pixels', `at most ${maxPixels}`, min);
+    return [min, Math.min(max, maxPixels)];
   }
 
   #rectangle(name: string, width: unknown, height: unknown): Size {

@@ -126,6 +126,11 @@ describe('processors', () => {
       [64, 32],
       [16, 16],
     ]);
+    const enlarged = {
+      ...golden.settings['qwen2vl-enlarged'],
+      size: { shortest_edge: 2 ** 40, longest_edge: 2 ** 41 },
+    };
+    expect(() => createImageProcessor(enlarged, 'p.json')).toThrow('min_pixels: expected at most 67108864, got');
   });
 });
 
