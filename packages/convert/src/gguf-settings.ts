@@ -165,6 +165,9 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
     case 'qwen35':
     case 'qwen35moe':
       return deltaPairs(fields, config);
+    case 'qwen2vl':
+    case 'qwen3vl':
+      return [rotarySections(countsOf(config.rope?.coordinates ?? []))];
     default:
       return [];
   }
@@ -262,16 +265,26 @@ function deltaPairs(fields: Fields, { recurrentLayers = [] }: DecoderConfig): Gg
   const interval = recurrentLayers.indexOf(false) + 1;
   const isRegular = interval > 0 && recurrentLayers.every((is, layer) => is === ((layer + 1) % interval !== 0));
   const nested = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as { mrope_section?: number[] };
-  const sections = [...(nested.mrope_section ?? [0, 0, 0]), 0, 0, 0, 0].slice(0, 4);
   return [
     ['ssm.conv_kernel', u32(fields.count('linear_conv_kernel_dim', 4))],
     ['ssm.state_size', u32(fields.count('linear_key_head_dim', 128))],
     ['ssm.group_count', u32(fields.count('linear_num_key_heads', 16))],
     ['ssm.time_step_rank', u32(numValueHeads)],
     ['ssm.inner_size', u32(numValueHeads * fields.count('linear_value_head_dim', 128))],
-    ['rope.dimension_sections', { type: 'array', elementType: 'int32', value: sections }],
+    rotarySections(nested.mrope_section ?? []),
     isRegular
       ? ['full_attention_interval', u32(interval)]
       : ['attention.recurrent_layers', { type: 'array', elementType: 'bool', value: recurrentLayers }],
   ];
+}
+
+/** How many pairs turn by time, row and column. */
+function countsOf(coordinates: readonly number[]): number[] {
+  return [0, 1, 2].map((which) => coordinates.filter((each) => each === which).length);
+}
+
+/** Four numbers, of which images use three. */
+function rotarySections(sections: readonly number[]): GgufPairs[number] {
+  const value = [...sections, 0, 0, 0, 0].slice(0, 4);
+  return ['rope.dimension_sections', { type: 'array', elementType: 'int32', value }];
 }

@@ -31,10 +31,15 @@ function hubModel(name: string): { readonly modelType: string; readonly classNam
   return found === undefined || modelType === undefined ? undefined : { modelType, className: found.hubClass };
 }
 
+/** Language models of families with images, and what they are without images: rotary pairs turn by one position. */
+export const textOnly: Readonly<Record<string, string>> = { qwen2vl: 'qwen2', qwen3vl: 'qwen3' };
+
 /** The `model_type` of the architecture. */
 export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {
   if (architecture === 'olmo2' && slidingWindow > 0) return 'olmo3';
   if (architecture === 'granitemoe' && experts?.numShared !== undefined) return 'granitemoeshared';
+  const plain = textOnly[architecture];
+  if (plain !== undefined) return plain;
   if (architecture === latentArchitecture) return experts?.score === 'softmax' ? 'deepseek_v2' : 'deepseek_v3';
   if (architecture !== 'llama') return architecture;
   return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
@@ -163,7 +168,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   llama: biases,
   mistral: (source) => ({ ...biases(source), sliding_window: source.description.config.slidingWindow }),
   mixtral: ({ description: { config } }) => ({ ...localExpertSettings(config), sliding_window: windowOrNull(config) }),
-  qwen3: attentionBias,
+  qwen3: (source) => ({ ...attentionBias(source), head_dim: source.description.config.headDim }),
   qwen3moe: attentionBias,
   olmoe: attentionBias,
   granite: (source) => ({ ...biases(source), ...graniteSettings(source) }),

@@ -4,6 +4,16 @@ import { reencodedView, reshapedView, rowsView, transposedView, type Weight, typ
 import { FormatError, type DType, type Shape } from '@winnow/tensor';
 import { concatenatedView, mappedF32View, mergedMatricesView, zerosView } from './views.js';
 
+/** Shows q, k and v as one matrix, so that a format with both layouts stores them so. */
+export function showFusedAttention(shown: Map<string, Shape>): void {
+  for (const name of [...shown.keys()]) {
+    const attention = /^(.*)\.attn_[qkv]\.(weight|bias)$/.exec(name);
+    if (attention === null) continue;
+    shown.delete(name);
+    shown.set(`${attention[1]}.attn_qkv.${attention[2]}`, [1]);
+  }
+}
+
 /**
  * @param requests of the target format, whose `name` is that of a weight
  * @param dtypeOf the dtype to store a weight in; fused parts must agree

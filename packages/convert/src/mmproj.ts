@@ -6,6 +6,7 @@ import {
   architectureOf,
   describeModel,
   Fields,
+  gatheredRowsView,
   imageParts,
   mmprojName,
   plannedStore,
@@ -16,13 +17,14 @@ import {
   type EmbedderDescription,
   type ImageParts,
   type ModelFile,
+  type VisionGrid,
   type VisionPart,
   type Weight,
 } from '@winnow/models';
-import { FormatError, isRecord, type DType, type Shape } from '@winnow/tensor';
-import { layOut } from './layout.js';
+import { describeValue, FormatError, isRecord, type DType, type Shape } from '@winnow/tensor';
+import { layOut, showFusedAttention } from './layout.js';
 import { f32, u32, type GgufPairs } from './rope-values.js';
-import { checkSamePrograms } from './same-model.js';
+import { checkSamePrograms, checkSameSetting } from './same-model.js';
 
 /** A checkpoint with images. */
 export interface ImageCheckpoint {
@@ -63,56 +65,144 @@ export function imageCheckpoint(file: ModelFile, description: EmbedderDescriptio
  * @throws {FormatError} when the encoder would be read as another one
  */
 export async function mmprojContent(
-  { parts: { projector }, vision, weights }: ImageCheckpoint,
+  { parts, vision, weights }: ImageCheckpoint,
   { file, hub }: { readonly file: ModelFile; readonly hub: HubModel },
   processor: Readonly<Record<string, unknown>>,
   text: ModelFile,
   imageTokenId: number,
 ): Promise<MmprojContent> {
   const { source } = file.fields;
-  const pairs = settingsOf(projector, vision, file, processor);
+  const pairs = settingsOf(parts.projector(file), vision, file, processor);
   const values = new Map(pairs.map(([key, value]) => [key, plainValue(value)]));
   const shown = new Map<string, Shape>([...weights].map(([name, { shape }]) => [mmprojName(name), shape]));
+  if (parts.isFused === true) showFusedAttention(shown);
   const store = plannedStore(source, weights, shown);
   const fields = new Fields(source, (key) => values.get(key));
-  const idOf = (token: string): number | undefined => (token === '<image>' ? imageTokenId : undefined);
-  const read = await describeModel(text, { file: { format: 'gguf', fields, store }, idOf });
+  const read = await describeModel(text, { file: { format: 'gguf', fields, store }, idOf: () => imageTokenId });
   const readVision = read.vision as VisionPart;
-  const options = { tokenRow: true };
-  checkSamePrograms(source, vision.buildProgram(options), readVision.buildProgram(options));
-  const tensors = layOut(source, weights, store.requests, dtypeOf).map((tensor) => inFile(tensor, vision));
+  checkSameVision(source, vision, readVision);
+  const tensors = layOut(source, weights, store.requests, dtypeOf).flatMap((tensor) => inFile(tensor, vision));
   return { pairs, tensors, notices: processorNotices(processor, readVision.processor?.settings ?? {}, hub.name) };
+}
+
+/** Settings that programs do not show. */
+const comparedSettings: readonly string[] = [
+  'spatial_merge_size',
+  'temporal_patch_size',
+  'window_size',
+  'fullatt_block_indexes',
+  'deepstack_visual_indexes',
+];
+
+/** @throws {FormatError} naming what would be read otherwise */
+function checkSameVision(source: string, vision: VisionPart, read: VisionPart): void {
+  const options = { tokenRow: true };
+  checkSamePrograms(source, vision.buildProgram(options), read.buildProgram(options));
+  const sizesOf = ({ fields, imageSize, patchSize, numFrames, numRows, grid }: VisionPart): Map<string, unknown> =>
+    new Map<string, unknown>([
+      ...Object.entries({ imageSize, patchSize, numFrames, numRows, grid }),
+      ...comparedSettings.map((name) => [name, fields.raw(name)] as const),
+    ]);
+  const found = sizesOf(read);
+  for (const [field, value] of sizesOf(vision)) checkSameSetting(source, field, value, found.get(field));
+}
+
+/** An encoder that is written. */
+interface Written {
+  readonly vision: VisionPart;
+  readonly file: ModelFile;
+  /** The settings of preprocessor_config.json. */
+  readonly processor: Readonly<Record<string, unknown>>;
+}
+
+/** Settings of projectors, without the prefix. */
+const ownSettings: Readonly<Record<string, (written: Written) => GgufPairs>> = {
+  gemma3: ({ vision: { imageSize, patchSize, numRows } }) => [
+    ['projector.scale_factor', u32(Math.floor(imageSize / patchSize) / Math.sqrt(numRows))],
+  ],
+  idefics3: ({ vision: { imageSize }, file, processor: { size } }) => [
+    ['projector.scale_factor', u32(file.fields.count('scale_factor', 2))],
+    ['preproc_image_size', u32(isRecord(size) ? Number(size['longest_edge']) : 4 * imageSize)],
+  ],
+  mlp: (written) => (written.vision.grid === undefined ? [] : gridSettings(written.vision.grid, written)),
+  qwen2vl_merger: qwenSettings,
+  'qwen2.5vl_merger'(written) {
+    const { fields } = written.vision;
+    const [first = fields.count('depth')] = layersIn(fields, 'fullatt_block_indexes');
+    return [
+      ...qwenSettings(written),
+      ['n_wa_pattern', u32(first + 1)],
+      ['window_size', u32(fields.count('window_size'))],
+    ];
+  },
+  qwen3vl_merger(written) {
+    const { fields } = written.vision;
+    const deep = layersIn(fields, 'deepstack_visual_indexes');
+    const value = Array.from({ length: fields.count('depth') }, (_, layer) => deep.includes(layer));
+    return [...qwenSettings(written), ['is_deepstack_layers', { type: 'array', elementType: 'bool', value }]];
+  },
+};
+
+function layersIn(fields: Fields, name: string): readonly number[] {
+  return fields.raw(name) as readonly number[];
+}
+
+/** Pairs of height and width become pairs of width and height. @throws {FormatError} for anything but pairs */
+function gridSettings({ maxTiles }: VisionGrid, { file, processor }: Written): GgufPairs {
+  const pairs: unknown = processor[pinpoints];
+  if (!Array.isArray(pairs) || !pairs.every((pair) => Array.isArray(pair) && pair.length === 2)) {
+    const message = `expected pairs of numbers in preprocessor_config.json, got ${describeValue(pairs)}`;
+    throw new FormatError({ source: file.fields.source, field: pinpoints, message });
+  }
+  const value = Int32Array.from(pairs.flatMap(([height, width]: [number, number]) => [width, height]));
+  return [
+    [pinpoints, { type: 'array', elementType: 'int32', value }],
+    ['mm_patch_merge_type', 'spatial_unpad'],
+    ['image_aspect_ratio', maxTiles === undefined ? 'anyres' : `anyres_max_${maxTiles}`],
+  ];
+}
+
+const pinpoints = 'image_grid_pinpoints';
+
+function qwenSettings({ vision: { fields }, processor }: Written): GgufPairs {
+  const size = isRecord(processor['size']) ? processor['size'] : {};
+  const limits = [
+    ['image_min_pixels', processor['min_pixels'] ?? size['shortest_edge']],
+    ['image_max_pixels', processor['max_pixels'] ?? size['longest_edge']],
+  ] as const;
+  return [
+    ['spatial_merge_size', u32(fields.count('spatial_merge_size'))],
+    ...limits.flatMap(([name, value]): GgufPairs => (typeof value === 'number' ? [[name, u32(value)]] : [])),
+  ];
+}
+
+/** The size of an encoder of images of any size, which readers use as a start: that of its positions, or as for 560 pixels. */
+function startSize({ fields, imageSize, patchSize, gridOf }: VisionPart): number {
+  if (gridOf === undefined) return imageSize;
+  return patchSize * Math.floor(Math.sqrt(fields.count('num_position_embeddings', 40 ** 2)));
 }
 
 function settingsOf(
   projector: string,
-  { config, imageSize, patchSize, dim, numRows }: VisionPart,
+  vision: VisionPart,
   file: ModelFile,
   processor: Readonly<Record<string, unknown>>,
 ): GgufPairs {
-  const section = file.fields.raw('vision_config');
-  const usual = projector === 'mlp' ? 'quick_gelu' : 'gelu_pytorch_tanh';
-  const activation = (isRecord(section) ? section['hidden_act'] : undefined) ?? usual;
-  const size = processor['size'];
-  const own: Readonly<Record<string, GgufPairs>> = {
-    gemma3: [['projector.scale_factor', u32(Math.floor(imageSize / patchSize) / Math.sqrt(numRows))]],
-    idefics3: [
-      ['projector.scale_factor', u32(file.fields.count('scale_factor', 2))],
-      ['preproc_image_size', u32(isRecord(size) ? Number(size['longest_edge']) : 4 * imageSize)],
-    ],
-  };
-  const vision: GgufPairs = [
-    ['image_size', u32(imageSize)],
+  const { config, patchSize, dim } = vision;
+  const activation = vision.fields.raw('hidden_act');
+  const numDeep = projector === 'qwen3vl_merger' ? layersIn(vision.fields, 'deepstack_visual_indexes').length : 0;
+  const settings: GgufPairs = [
+    ['image_size', u32(startSize(vision))],
     ['patch_size', u32(patchSize)],
     ['embedding_length', u32(config.hiddenDim)],
     ['feed_forward_length', u32(config.ffnDim)],
     ['block_count', u32(config.numLayers)],
-    ['projection_dim', u32(dim)],
+    ['projection_dim', u32(dim / (1 + numDeep))],
     ['attention.head_count', u32(config.numHeads)],
     ['attention.layer_norm_epsilon', f32(config.normEps)],
     ['image_mean', channels(processor, 'image_mean', file)],
     ['image_std', channels(processor, 'image_std', file)],
-    ...(own[projector] ?? []),
+    ...(ownSettings[projector]?.({ vision, file, processor }) ?? []),
   ];
   return [
     ['general.architecture', 'clip'],
@@ -120,7 +210,7 @@ function settingsOf(
     ['clip.projector_type', projector],
     ['clip.use_gelu', activation === 'gelu_pytorch_tanh'],
     ['clip.use_silu', activation === 'silu'],
-    ...vision.map(([name, value]): GgufPairs[number] => [`clip.vision.${name}`, value]),
+    ...settings.map(([name, value]): GgufPairs[number] => [`clip.vision.${name}`, value]),
   ];
 }
 
@@ -136,21 +226,34 @@ export function plainValue(value: GgufValueInput): unknown {
   return isRecord(value) && 'value' in value ? value['value'] : value;
 }
 
-/** Matrices keep their dtype; vectors and positions are f32, as the converters of llama.cpp write them. */
+/**
+ * Matrices keep their dtype; vectors and positions are f32, as the converters of llama.cpp write them, and so is a convolution in bf16,
+ * which llama.cpp does not compute.
+ */
 function dtypeOf({ name, shape, dtype, isFloat }: Weight): DType {
+  if (name === 'v.patch_embd.weight' && dtype === 'bf16') return 'f32';
   return shape.length < 2 || isFloat === true || name === 'v.position_embd.weight' || dtype === 'f64' ? 'f32' : dtype;
 }
 
-/** The name and the shape of a tensor in the file. */
-function inFile(tensor: StoredTensor, { patchSize }: VisionPart): StoredTensor {
+/** A tensor with its name and shape in the file; a convolution over frames is one tensor per frame. */
+function inFile(tensor: StoredTensor, { patchSize, numFrames }: VisionPart): StoredTensor[] {
   const name = mmprojName(tensor.name);
   const [numRows, numColumns] = tensor.shape as readonly [number, number];
   if (tensor.name === 'v.patch_embd.weight') {
-    return { ...reshapedView(tensor, [numRows, 3, patchSize, patchSize]), name };
+    const pixels = patchSize ** 2;
+    const rows = reshapedView(tensor, [numRows * 3 * numFrames, pixels]);
+    return Array.from({ length: numFrames }, (_, frame) => {
+      const own = gatheredRowsView(rows, [numRows * 3, pixels], (row) => row * numFrames + frame);
+      return {
+        ...reshapedView(own, [numRows, 3, patchSize, patchSize]),
+        name: frame === 0 ? name : `${name}.${frame}`,
+      };
+    });
   }
   // of two rows the second is zero
-  if (tensor.name === 'v.class_embd.weight') return { ...reshapedView(rowsView(tensor, 0, 1), [numColumns]), name };
-  return { ...tensor, name, read: (target, options) => tensor.read(target, options) };
+  if (tensor.name === 'v.class_embd.weight') return [{ ...reshapedView(rowsView(tensor, 0, 1), [numColumns]), name }];
+  if (tensor.name === 'v.image_newline') return [{ ...reshapedView(tensor, [numColumns]), name }];
+  return [{ ...tensor, name, read: (target, options) => tensor.read(target, options) }];
 }
 
 /** What every reader does with images, whether their settings say so or not. */

@@ -50,6 +50,12 @@ function differs(source: string, field: string, expected: unknown, actual: unkno
   });
 }
 
+/** @throws {FormatError} for a setting that would be read as another one */
+export function checkSameSetting(source: string, field: string, expected: unknown, actual: unknown): void {
+  const [a, b] = [expected, actual].map((value) => JSON.stringify(value));
+  if (a !== b) throw differs(source, field, a, b);
+}
+
 /**
  * @param ignored attributes, as `op.name`
  * @throws {FormatError} naming the op and attribute that would differ

@@ -13,7 +13,7 @@ import {
 } from '@winnow/models';
 import { writeSafetensors } from '@winnow/safetensors';
 import { ArgumentError, checkOptions, type DType, type Shape } from '@winnow/tensor';
-import { hubArchitecture, hubSettings, type Json } from './hub-settings.js';
+import { hubArchitecture, hubSettings, textOnly, type Json } from './hub-settings.js';
 import { layOut } from './layout.js';
 import { describerOf, rankingSettings } from './ranking.js';
 import { reorderWeights } from './reorder.js';
@@ -62,6 +62,8 @@ export async function convertToFolder(
   const describe = describerOf(source.file);
   const description = withHubName(await describe(source.file), source);
   const weights = new Map(description.weights);
+  const plain = textOnly[description.config.architecture];
+  if (plain !== undefined) notices.push(`the language model is written as ${plain}, without images`);
   const settings = hubSettings(source.file.fields, description);
   const head = rankingSettings(source.file, description, settings);
   const config = { ...settings, ...head, ...tokenIds(source), torch_dtype: torchType(type) };

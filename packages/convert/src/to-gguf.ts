@@ -19,11 +19,11 @@ import { ArgumentError, checkOptions, FormatError, usesImportance, type DType, t
 import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
 import { importanceNames, importanceOf, type ImportanceMatrix } from './imatrix.js';
-import { layOut } from './layout.js';
+import { layOut, showFusedAttention } from './layout.js';
 import { imageCheckpoint, mmprojContent, plainValue, type ImageCheckpoint, type MmprojContent } from './mmproj.js';
 import { describerOf, rankingPairs } from './ranking.js';
 import { reorderWeights } from './reorder.js';
-import type { GgufPairs } from './rope-values.js';
+import { u32, type GgufPairs } from './rope-values.js';
 import { checkSameModel } from './same-model.js';
 import { tokenizerToGguf } from './tokenizer-to-gguf.js';
 import {
@@ -245,6 +245,7 @@ async function fromFolder(
     ['general.name', nameOf(source.hub.name)],
     ['general.quantization_version', { type: 'uint32', value: 2 }],
     ...settings.pairs,
+    ...furtherRowPairs(architecture, whole),
     ...poolingPairs(architecture, sentence?.value),
     ...rankingPairs(architecture, description),
     ...tokenizer,
@@ -273,6 +274,12 @@ async function fromFolder(
   const constants = [...tables].map(([name, values]) => tableTensor(name, values));
   const mmproj = await encoderOf(images, source, whole, planned.file, notices);
   return { pairs, tensors: [...constants, ...tensors], kept, notices, mmproj };
+}
+
+/** How many layers of the language model add further rows of images. */
+function furtherRowPairs(architecture: string, { config, vision }: EmbedderDescription): GgufPairs {
+  const numLayers = vision === undefined ? 0 : vision.dim / config.hiddenDim - 1;
+  return numLayers === 0 ? [] : [[`${architecture}.n_deepstack_layers`, u32(numLayers)]];
 }
 
 interface Planned {
@@ -311,12 +318,8 @@ const fusedFfn: readonly string[] = ['phi3', 'glm4', 'modern-bert'];
 
 /** A view of the store with the layout of published files. */
 function showFused(architecture: string, shown: Map<string, Shape>): void {
+  if (fusedAttention.includes(architecture)) showFusedAttention(shown);
   for (const name of [...shown.keys()]) {
-    const attention = /^(.*)\.attn_[qkv]\.(weight|bias)$/.exec(name);
-    if (fusedAttention.includes(architecture) && attention) {
-      shown.delete(name);
-      shown.set(`${attention[1]}.attn_qkv.${attention[2]}`, [1]);
-    }
     if (fusedFfn.includes(architecture) && name.endsWith('.ffn_gate.weight')) shown.delete(name);
   }
   if (!architecture.startsWith('lfm2')) return;

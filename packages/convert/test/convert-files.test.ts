@@ -299,7 +299,7 @@ test('without settings of images the language model of a checkpoint is written a
   expect(rows[1]).toEqual(rows[0]);
 });
 
-test.each(['clip', 'llava-next'])('%s has an image encoder, which is not converted', async (name) => {
+test.each(['clip', 'siglip'])('%s has an image encoder, which is not converted', async (name) => {
   const path = fileURLToPath(new URL(`../../engine/test/fixtures/images/${name}`, import.meta.url));
   const message = 'the model has an image encoder, which conversion does not write';
   await expect(convertFiles(path, join(folder, 'x.gguf'))).rejects.toThrow(message);

@@ -105,7 +105,7 @@ test('a rotary amplitude that GGUF files of DeepSeek cannot hold is refused', as
 
 const names = [...Object.values(goldenNames).flat(), ...encoders];
 
-/** Models that take images are refused: convert-files.test.ts. */
+/** Models that take images: images.test.ts, and convert-files.test.ts for those that are refused. */
 const imageNames = Object.keys(
   JSON.parse(readFileSync(new URL('../../engine/test/image-golden-names.json', import.meta.url), 'utf8')) as object,
 );

@@ -1,10 +1,10 @@
 /** Models that take images, converted to the two files of llama.cpp, give the log-probabilities of their folders. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { fileSink } from '@winnow/bytes/node';
-import { loadModel, type Model } from '@winnow/engine';
+import { loadModel, type ImagePrompt, type Model } from '@winnow/engine';
 import { writeGguf, type GgufValueInput } from '@winnow/gguf';
 import { openGgufFile } from '@winnow/gguf/node';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
@@ -58,25 +58,29 @@ async function shapesOf(path: string): Promise<string[]> {
   return shapes.toSorted();
 }
 
-test.each(['llava', 'smolvlm', 'smolvlm-25', 'gemma3'])('%s', async (name) => {
+const names = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'smolvlm-25', 'gemma3'];
+
+test.each([...names, 'qwen2vl', 'qwen25vl', 'qwen3vl'])('%s', async (name) => {
   const written = join(folder, `${name}-ids.gguf`);
   const { files } = await convertFiles(fixture(name), written);
   expect(files).toEqual([`${name}-ids.gguf`, `mmproj-${name}-ids.gguf`]);
   const mmproj = join(folder, `mmproj-${name}-ids.gguf`);
   const published = fixture(`${name.replace('-25', '')}-gguf`);
   // the older converter of LLaVA, which the fixture imitates, swaps the matrices of the FFN
-  if (name === 'smolvlm' || name === 'gemma3') {
+  if (['smolvlm', 'gemma3', 'llava-onevision', 'qwen2vl', 'qwen25vl', 'qwen3vl'].includes(name)) {
     expect(await shapesOf(mmproj)).toEqual(await shapesOf(join(published, 'mmproj-model-f16.gguf')));
   }
   const path = join(folder, `${name}.gguf`);
   await withVocabulary(written, join(published, 'model.gguf'), path);
 
-  const options = { backend, maxSessions: 1, context: 96, onUnsupported: 'error' } as const;
+  const options = { backend, maxSessions: 1, context: 160, onUnsupported: 'error' } as const;
   await using original = await loadModel(fixture(name), options);
   await using converted = await loadModel(path, { ...options, mmproj });
-  const prompt = `${original.imageToken} a picture of the sea`;
-  const ids = await original.tokenize({ prompt, images: [picture] });
-  const convertedIds = await converted.tokenize({ prompt, images: [picture] });
+  const promptOf = ({ imageToken }: Model): ImagePrompt => ({
+    ...{ prompt: `${imageToken} a picture of the sea`, images: [picture] },
+  });
+  const ids = await original.tokenize(promptOf(original));
+  const convertedIds = await converted.tokenize(promptOf(converted));
   // rows of images have negative ids, hashes also of the normalization, which GGUF files have in float32
   const textOf = (of: Int32Array): number[] => Array.from(of, (id) => Math.max(id, -1));
   expect(textOf(convertedIds)).toEqual(textOf(ids));
@@ -84,4 +88,30 @@ test.each(['llava', 'smolvlm', 'smolvlm-25', 'gemma3'])('%s', async (name) => {
   for (const [position, row] of rows.entries()) {
     for (const [token, value] of row.entries()) expect(value).toBeCloseTo(expected[position]?.[token] as number, 4);
   }
+});
+
+test('settings of windows that mmproj files cannot have are refused', async () => {
+  const path = join(folder, 'irregular');
+  cpSync(fixture('qwen25vl'), path, { recursive: true });
+  const config = join(path, 'config.json');
+  const irregular = readFileSync(config, 'utf8').replace(/("fullatt_block_indexes": \[\s*)1/, '$11, 2');
+  writeFileSync(config, irregular);
+  const converted = convertFiles(path, join(folder, 'irregular.gguf'));
+  await expect(converted).rejects.toThrow(
+    'fullatt_block_indexes: the format cannot represent this setting: expected [1,2]',
+  );
+});
+
+test.each([
+  ['qwen2vl', 'qwen2'],
+  ['qwen3vl', 'qwen3'],
+])('the language model of %s becomes a folder of %s', async (name, plain) => {
+  const path = join(folder, `${name}-text`);
+  const { notices } = await convertFiles(fixture(`${name}-gguf/model.gguf`), path);
+  expect(notices).toContainEqual(`the language model is written as ${plain}, without images`);
+  const options = { backend, maxSessions: 1, context: 32 };
+  await using text = await loadModel(path, options);
+  await using model = await loadModel(fixture(`${name}-gguf/model.gguf`), { ...options, mmproj: false });
+  const ids = Int32Array.of(2, 7, 14, 12, 8);
+  expect(await answers(text, ids)).toEqual(await answers(model, ids));
 });

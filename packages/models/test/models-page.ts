@@ -58,7 +58,7 @@ weights and cache, the engine stays within 5e-4 of them and generates the same 2
 WASM backend, from both formats, with prefill in chunks of 1, 7 and all tokens. Goldens of encoders have
 vectors of texts instead, and those of rerankers the logits of documents, with the same tolerance. Goldens of models
 that take images start from files: pixels, vectors, log-probabilities and greedy tokens are those of transformers in float64,
-from folders.
+from folders and from GGUF files with an \`mmproj\` file.
 
 GGUF files may have weights of every dtype in [ops.md](ops.md), folders f32, f16, bf16 and f64. Quantized folders
 (\`quantization_config\`) are rejected, except for MXFP4 in gpt-oss. ONNX exports in folders load as well, including those

@@ -224,25 +224,28 @@ test('an image of Gemma 3 after offloaded tokens is refused', async () => {
   await expect(model.generate(prompt, greedyOf(golden)).result()).rejects.toThrow('kvCache: expected no tiers');
 });
 
-/** The vocabulary of the GGUF files has the words with the spaces before them. */
-function inGguf(golden: PromptGolden): PromptGolden {
+/** The vocabulary of the GGUF files has the words with the spaces before them; that of Qwen calls the token of images otherwise. */
+function inGguf(golden: PromptGolden, name: string): PromptGolden {
   const { text } = golden;
-  return { ...golden, text: (text.startsWith('<') ? text : ` ${text}`).replaceAll(' <', '<') };
+  const spaced = (text.startsWith('<') ? text : ` ${text}`).replaceAll(' <', '<');
+  return { ...golden, text: name.startsWith('qwen') ? spaced.replaceAll('<image>', '<|image_pad|>') : spaced };
 }
 
 const ggufOf = (name: string): string => pathOf(`${name}-gguf/model.gguf`);
 const mmprojOf = (name: string): string => pathOf(`${name}-gguf/mmproj-model-f16.gguf`);
 
-test.each(['llava', 'smolvlm', 'gemma3'])('%s: the GGUF file with its image encoder beside it', async (name) => {
+const inFiles = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'gemma3', 'qwen2vl', 'qwen25vl', 'qwen3vl'];
+
+test.each(inFiles)('%s: the GGUF file with its image encoder beside it', async (name) => {
   const { prompts } = readJson<{ prompts: readonly PromptGolden[] }>(`${pathOf(name)}/golden.json`);
   const backend = backends['WebAssembly'] as Backend;
-  await using model = await loadModel(ggufOf(name), { backend, onUnsupported: 'error', context: 128 });
+  const options = { backend, context: 160 };
+  await using model = await loadModel(ggufOf(name), { ...options, onUnsupported: 'error' });
   expect(model.notices).toEqual([]);
-  const options = { backend, context: 128 };
   expect((await inspectModel(ggufOf(name), options)).plan).toEqual(model.plan);
   const text = await inspectModel(ggufOf(name), { ...options, mmproj: false });
   expect(text.plan.totalBytes).toBeLessThan(model.plan.totalBytes);
-  for (const golden of prompts) await checkGolden(model, inGguf(golden), 64);
+  for (const golden of prompts) await checkGolden(model, inGguf(golden, name), 64);
 });
 
 test('image encoders of other models and unknown ones are refused by name', async () => {
@@ -257,7 +260,9 @@ test('image encoders of other models and unknown ones are refused by name', asyn
   const bytes = readFileSync(mmprojOf('llava'));
   bytes.write('ldp', bytes.indexOf('mlp', bytes.indexOf('clip.projector_type')));
   const unknown = load(ggufOf('llava'), new Blob([new Uint8Array(bytes)]));
-  await expect(unknown).rejects.toThrow('clip.projector_type: expected gemma3, idefics3, mlp, got "ldp"');
+  await expect(unknown).rejects.toThrow('clip.projector_type: expected gemma3, idefics3, mlp, qwen2vl_merger');
+  const other = load(ggufOf('qwen25vl'), mmprojOf('qwen3vl'));
+  await expect(other).rejects.toThrow('clip.projector_type: expected an encoder for qwen2vl, got "qwen3vl_merger"');
   await using text = await load(ggufOf('llava'), false);
   expect(text.imageToken).toBeUndefined();
   const folder = mkdtempSync(join(tmpdir(), 'winnow-mmproj-'));

@@ -1,6 +1,6 @@
 /** Replaces every number of every architecture's settings by extremes: the model is described or rejected at once. */
 import { fileURLToPath } from 'node:url';
-import { architectures, describeEmbedder, Fields, type ModelFile } from '@winnow/models';
+import { architectures, describeEmbedder, describeModel, Fields, type ModelFile } from '@winnow/models';
 import { WinnowError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { openPath } from '../../src/host/open-path.node.js';
@@ -35,13 +35,17 @@ function isNumbers(value: unknown): value is ArrayLike<number> {
   return ArrayBuffer.isView(value) || (Array.isArray(value) && typeof value[0] === 'number' && value.length < 100);
 }
 
-async function sweep(file: ModelFile, settings: Settings): Promise<void> {
+async function sweep(
+  file: ModelFile,
+  settings: Settings,
+  describeFile: (changed: ModelFile) => Promise<unknown> = describeEmbedder,
+): Promise<void> {
   for (const value of extremes) {
     for (const [name, changed] of replaced(settings, value)) {
       if (name.startsWith('tokenizer.')) continue;
       const before = usedBytes();
       try {
-        await describeEmbedder({ ...file, fields: Fields.ofJson(file.fields.source, changed) });
+        await describeFile({ ...file, fields: Fields.ofJson(file.fields.source, changed) });
       } catch (error) {
         if (!WinnowError.isInstance(error)) throw new Error(`${name} = ${value}`, { cause: error });
       }
@@ -79,4 +83,19 @@ describe.each(names)('%s', (name) => {
 
 test.each(Object.values(imageNames).flat())('%s: config.json', async (name) => {
   await sweepPath(fileURLToPath(new URL(`../fixtures/images/${name}`, import.meta.url)));
+});
+
+/** One of each projector. */
+const encoders = ['gemma3', 'smolvlm', 'llava', 'llava-onevision', 'qwen2vl', 'qwen25vl', 'qwen3vl'];
+
+test.each(encoders)('%s: mmproj file', async (name) => {
+  const openFixture = (path: string): ReturnType<typeof openPath> =>
+    openPath(fileURLToPath(new URL(`../fixtures/images/${name}-gguf/${path}`, import.meta.url)), {});
+  const [model, encoder] = [await openFixture('model.gguf'), await openFixture('mmproj-model-f16.gguf')];
+  const [text, images] = [await model.openFile(), await encoder.openFile()];
+  const describeBoth = (file: ModelFile): Promise<unknown> => describeModel(text, { file, idOf: () => 1 });
+  await describeBoth(images);
+  await sweep(images, encoder.metadata, describeBoth);
+  await model.close();
+  await encoder.close();
 });

@@ -12,7 +12,10 @@ import { describeWithImages } from './with-images.js';
 export const llavaNext: DecoderArchitecture = {
   name: 'llava-next',
   models: 'LLaVA-NeXT (LLaVA 1.6) with Vicuna, Mistral, Llama 3, Yi or Qwen (text and images)',
-  limits: ['A Llama, Mistral or Qwen 2 as language model, from a Hugging Face folder; videos are not read.'],
+  limits: [
+    'A Llama, Mistral or Qwen 2 as language model: a Hugging Face folder, or a GGUF and an `mmproj` file; videos are not read.',
+    'Images of an `mmproj` file are prepared as by transformers; llama.cpp resizes them otherwise.',
+  ],
   ggufNames: [],
   hubNames: ['llava_next'],
   hubClass: 'LlavaNextForConditionalGeneration',

@@ -2,10 +2,10 @@
  * LLaVA-OneVision (arXiv:2408.03326 §3.2): SigLIP's patches of a grid of tiles and of the whole image, projected as in LLaVA 1.5.
  * The rows of the grid are joined as in LLaVA-NeXT, and averaged down when they are more than those of a few tiles.
  */
-import type { DecoderArchitecture, ModelFile } from '../program/architecture.js';
+import type { DecoderArchitecture } from '../program/architecture.js';
 import { visionLanguageParts } from '../settings/text-part.js';
 import { describeLlama } from './llama.js';
-import { describeProjected, imageTokenOf } from './llava.js';
+import { describeProjected, imageTokenOf, maxTilesOf } from './llava.js';
 import { describeQwen2 } from './qwen2.js';
 import { describeWithImages } from './with-images.js';
 
@@ -13,7 +13,7 @@ export const llavaOnevision: DecoderArchitecture = {
   name: 'llava-onevision',
   models: 'LLaVA-OneVision 0.5B, 7B and 72B (text and images)',
   limits: [
-    'A Qwen 2 or Llama as language model, from a Hugging Face folder; videos are not read.',
+    'A Qwen 2 or Llama as language model: a Hugging Face folder, or a GGUF and an `mmproj` file; videos are not read.',
     'An image that is alone in its prompt is a grid of tiles; of several, each is one tile, as in transformers.',
   ],
   ggufNames: [],
@@ -37,11 +37,3 @@ export const llavaOnevision: DecoderArchitecture = {
     );
   },
 };
-
-/** `anyres_max_9`: the rows of nine tiles. */
-function maxTilesOf({ fields }: ModelFile): number {
-  const value = fields.string('vision_aspect_ratio', 'anyres_max_9');
-  const number = /^anyres_max_([1-9]\d{0,2})$/.exec(value)?.[1];
-  if (number !== undefined) return Number(number);
-  throw fields.refusal('vision_aspect_ratio', 'anyres_max_ and a number up to 999', value);
-}

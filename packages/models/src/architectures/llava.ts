@@ -52,6 +52,20 @@ export function describeClip(file: ModelFile, weights: Map<string, Weight>, imag
   return describeProjected(file, weights, imageTokenId, llavaDefaults);
 }
 
+/** The encoder of LLaVA-NeXT or LLaVA-OneVision, whose settings a file declares in full. */
+export function describeTilesOfClip(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+  const maxTiles = file.fields.has('vision_aspect_ratio') ? maxTilesOf(file) : undefined;
+  return describeProjected(file, weights, imageTokenId, llavaDefaults, maxTiles === undefined ? {} : { maxTiles });
+}
+
+/** `anyres_max_9`: the rows of nine tiles. */
+export function maxTilesOf({ fields }: ModelFile): number {
+  const value = fields.string('vision_aspect_ratio', 'anyres_max_9');
+  const number = /^anyres_max_([1-9]\d{0,2})$/.exec(value)?.[1];
+  if (number !== undefined) return Number(number);
+  throw fields.refusal('vision_aspect_ratio', 'anyres_max_ and a number up to 999', value);
+}
+
 /**
  * An encoder of which every patch becomes a row by two linear layers; the weights are added to those of the decoder.
  * @param grid how the tiles of an image are joined, which takes the tensor `image_newline`. Default: the image is one tile
@@ -83,7 +97,8 @@ export function describeProjected(
     ...visionTensors(file, shown, prefix, { hasClass, hasPostNorm: false }),
     ...projector(file, tower, `${outer}multi_modal_projector`, dim),
   ];
-  if (grid !== undefined) requests.push(newlineRequest(`${outer}image_newline`, dim));
+  if (grid !== undefined)
+    requests.push(newlineRequest(file.format === 'gguf' ? 'v.image_newline' : `${outer}image_newline`, dim));
   for (const [name, weight] of collectWeights(store, requests, isUnused)) weights.set(name, weight);
   const numRows = gridOf(tower.fields).side ** 2;
   return describeVision({

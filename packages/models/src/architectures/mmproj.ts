@@ -2,94 +2,25 @@
  * Image encoders in files of their own, as llama.cpp keeps them (`mmproj-*.gguf`; tools/mtmd/clip-impl.h and clip.cpp at 0024aa74):
  * their settings and tensors under the names of this package, for the same descriptions as those of Hugging Face folders.
  */
-import { FormatError } from '@winnow/tensor';
+import type { StoredTensor } from '@winnow/bytes';
+import { FormatError, formatShape } from '@winnow/tensor';
 import { Fields } from '../file/fields.js';
-import type { RequestedStore, Weight } from '../file/weights.js';
+import { reshapedView } from '../file/gathered-views.js';
+import { interleavedView } from '../file/interleaved-view.js';
+import type { RequestedStore } from '../file/weights.js';
 import type { ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
 import { renamedStore, visionLanguageParts, type TextPart } from '../settings/text-part.js';
 import { visionShape, withShapes } from '../vision/checkpoint.js';
-import { describeGemmaVision } from './gemma3-vision.js';
-import { describeGemma3 } from './gemma3.js';
-import { describeLlama } from './llama.js';
-import { describeClip } from './llava.js';
-import { describeTiles, smolvlmText } from './smolvlm.js';
-import { checkWindow, type DescribeDecoder } from './with-images.js';
+import { qwenTextPart } from '../vision/qwen-tower.js';
+import { listOf, projectorOf, vision, type Projector } from './mmproj-projectors.js';
+import { smolvlmText } from './smolvlm.js';
+import { checkWindow } from './with-images.js';
 
 /** An image encoder beside the file of its language model. */
 export interface MmprojFile {
   readonly file: ModelFile;
   /** The id of a token of the language model as it is written in the vocabulary. */
   readonly idOf: (text: string) => number | undefined;
-}
-
-/** Language models by `general.architecture`. */
-const decoders: Readonly<Record<string, DescribeDecoder>> = { llama: describeLlama, gemma3: describeGemma3 };
-
-interface Projector {
-  readonly decoder: string;
-  /** The matrix that ends in the embedding length of the language model, and the axis of that length. */
-  readonly matrix: readonly [name: string, axis: 0 | 1];
-  readonly describe: (file: ModelFile, weights: Map<string, Weight>, imageTokenId: number) => VisionPart;
-  /** Settings of config.json besides those of the encoder. */
-  readonly settings: (clip: ModelFile) => Readonly<Record<string, unknown>>;
-  /** Settings of preprocessor_config.json for squares of `size` pixels: files have none, so they are those of the published models. */
-  readonly processor: (size: number, fields: Fields) => Readonly<Record<string, unknown>>;
-}
-
-/** By `clip.projector_type`. */
-const projectors: Readonly<Record<string, Projector>> = {
-  gemma3: {
-    decoder: 'gemma3',
-    matrix: ['v.mm.input_projection.weight', 1],
-    describe: describeGemmaVision,
-    settings({ fields }) {
-      const side = Math.floor(fields.count(`${vision}.image_size`) / fields.count(`${vision}.patch_size`));
-      const factor = fields.count(`${vision}.projector.scale_factor`, 4);
-      if (side % factor !== 0) {
-        throw fields.refusal(`${vision}.projector.scale_factor`, `a divisor of ${side}, the patches per side`, factor);
-      }
-      return { mm_tokens_per_image: (side / factor) ** 2 };
-    },
-    processor: (size) => ({
-      image_processor_type: 'Gemma3ImageProcessor',
-      resample: 2,
-      size: { height: size, width: size },
-    }),
-  },
-  idefics3: {
-    decoder: 'llama',
-    matrix: ['v.mm.proj.weight', 0],
-    describe: describeTiles,
-    settings: ({ fields }) => ({ scale_factor: fields.count(`${vision}.projector.scale_factor`) }),
-    processor: (size, fields) => ({
-      ...{ image_processor_type: 'Idefics3ImageProcessor', resample: 1, max_image_size: { longest_edge: size } },
-      size: { longest_edge: fields.count(`${vision}.preproc_image_size`, 4 * size) },
-    }),
-  },
-  mlp: {
-    decoder: 'llama',
-    matrix: ['v.mm.2.weight', 0],
-    describe: describeClip,
-    settings: ({ fields, store }) => ({
-      vision_feature_layer: featureLayer(fields),
-      multimodal_projector_bias: store.tensors.has('mm.0.bias'),
-    }),
-    processor: (size) => ({
-      ...{ image_processor_type: 'CLIPImageProcessor', resample: 3, size: { shortest_edge: size } },
-      crop_size: { height: size, width: size },
-    }),
-  },
-};
-
-/** Prefix of the settings of the encoder. */
-const vision = 'clip.vision';
-
-/** Without the setting, the file has the layers that are used. @throws {FormatError} for several layers */
-function featureLayer(fields: Fields): unknown {
-  const key = `${vision}.feature_layer`;
-  const layers = Array.from((fields.raw(key) ?? [-1]) as ArrayLike<unknown>);
-  if (layers.length === 1) return layers[0];
-  throw fields.refusal(key, 'one layer', layers);
 }
 
 /**
@@ -100,31 +31,36 @@ export async function describeWithMmproj(file: ModelFile, mmproj: MmprojFile): P
   const { fields } = mmproj.file;
   const kind = fields.string('general.architecture');
   if (kind !== 'clip') throw fields.refusal('general.architecture', 'clip, an image encoder', kind);
-  const key = fields.has(`${vision}.projector_type`) ? `${vision}.projector_type` : 'clip.projector_type';
-  const name = fields.string(key, 'mlp');
-  const projector = projectors[name];
-  if (projector === undefined) throw fields.refusal(key, Object.keys(projectors).join(', '), name);
-  if (fields.has(`${vision}.image_grid_pinpoints`)) {
-    const message = 'expected one size of images, got several: LLaVA 1.6 is not supported';
-    throw new FormatError({ source: fields.source, field: `${vision}.image_grid_pinpoints`, message });
-  }
+  const { key, name, projector } = projectorOf(mmproj.file);
   const architecture = file.fields.string('general.architecture');
-  const describe = architecture === projector.decoder ? decoders[architecture] : undefined;
+  const describe = projector.decoders[architecture];
   if (describe === undefined) throw fields.refusal(key, `an encoder for ${architecture}`, name);
-  const imageTokenId = mmproj.idOf('<image>') ?? 0;
+  const { token = '<image>' } = projector;
+  const tokenId = mmproj.idOf(token);
+  if (projector.token !== undefined && tokenId === undefined) {
+    const message = `expected a vocabulary with the token ${token}, which stands for images`;
+    throw new FormatError({ source: file.fields.source, field: 'tokenizer.ggml.tokens', message });
+  }
+  const imageTokenId = tokenId ?? 0;
   const decoder = await describe(file, imageTokenId);
   const clip = clipFile(mmproj.file, projector);
   checkLength(clip.store, projector, decoder.config.hiddenDim);
   const part = projector.describe(clip, decoder.weights, imageTokenId);
   checkWindow(decoder, part, file.fields, `${architecture}.attention.sliding_window`);
-  if (part.frame !== undefined && mmproj.idOf('<image>') === undefined) {
-    const message = 'expected a vocabulary with the token <image>, which stands for a tile of an image';
-    throw new FormatError({ source: file.fields.source, field: 'tokenizer.ggml.tokens', message });
-  }
-  const marks = part.marks ?? (part.frame === undefined ? { marker: '<image>', before: '', after: '' } : undefined);
-  const settings = { ...projector.processor(part.imageSize, fields), ...normalizationOf(fields) };
+  checkFurtherRows(decoder, part, fields);
+  const marks = part.marks ?? (projector.token === undefined ? { marker: token, before: '', after: '' } : undefined);
+  const settings = { ...projector.processor(part, fields), ...normalizationOf(fields) };
   const processor = { source: fields.source, settings };
-  return { ...decoder, vision: { ...part, ...(marks === undefined ? {} : { marks }), processor } };
+  const constants = new Map([...decoder.constants, ...(part.constants ?? [])]);
+  return { ...decoder, constants, vision: { ...part, ...(marks === undefined ? {} : { marks }), processor } };
+}
+
+/** @throws {FormatError} when the language model adds rows of images after other than as many layers as the encoder has them for */
+function checkFurtherRows({ config }: ModelDescription, { dim }: VisionPart, fields: Fields): void {
+  const { hiddenDim, imageDim = hiddenDim } = config;
+  if (dim === imageDim) return;
+  const expected = `${imageDim / hiddenDim - 1} layers, as n_deepstack_layers of the language model`;
+  throw fields.refusal(`${vision}.is_deepstack_layers`, expected, dim / hiddenDim - 1);
 }
 
 /** @throws {FormatError} when the rows of images do not have the length of the language model's embeddings */
@@ -138,8 +74,9 @@ function checkLength(store: RequestedStore, { matrix: [name, axis] }: Projector,
 function normalizationOf(fields: Fields): Readonly<Record<string, unknown>> {
   const channels = (key: string): unknown[] => {
     const value = fields.raw(key);
-    if (Array.isArray(value) || ArrayBuffer.isView(value)) return Array.from(value as ArrayLike<unknown>);
-    throw fields.refusal(key, 'three numbers', value);
+    const list = listOf(value);
+    if (list === undefined) throw fields.refusal(key, 'three numbers', value);
+    return list;
   };
   return { image_mean: channels(`${vision}.image_mean`), image_std: channels(`${vision}.image_std`) };
 }
@@ -152,24 +89,57 @@ function clipFile(file: ModelFile, projector: Projector): ModelFile {
   const hiddenDim = fields.count(`${vision}.embedding_length`);
   const config = {
     hidden_size: hiddenDim,
-    intermediate_size: fields.count(`${vision}.feed_forward_length`),
-    num_hidden_layers: fields.count(`${vision}.block_count`),
+    intermediate_size: fields.raw(`${vision}.feed_forward_length`),
+    num_hidden_layers: numLayersOf(file),
     num_attention_heads: fields.count(`${vision}.attention.head_count`),
     layer_norm_eps: fields.number(`${vision}.attention.layer_norm_epsilon`),
     image_size: fields.count(`${vision}.image_size`),
     patch_size: fields.count(`${vision}.patch_size`),
     hidden_act: usesSilu ? 'silu' : usesGelu ? 'gelu_pytorch_tanh' : 'quick_gelu',
+    ...projector.encoder?.(file),
   };
   const json = { vision_config: config, ...projector.settings(file) };
   // older converters swapped the matrices of the FFN
   const down = store.tensors.get('v.blk.0.ffn_down.weight')?.shape;
   const isSwapped = down !== undefined && down[1] === hiddenDim && down[0] !== hiddenDim;
-  const named = renamedStore(store, (name) => ownName(isSwapped ? swapped(name) : name));
+  const named = withJoinedFrames(renamedStore(store, (name) => ownName(isSwapped ? swapped(name) : name)));
   return { format: 'gguf', fields: Fields.ofJson(fields.source, json), store: withShapes(named, visionShape) };
+}
+
+/** @throws {FormatError} for more layers than tensors */
+function numLayersOf({ fields, store }: ModelFile): number {
+  const key = `${vision}.block_count`;
+  const numLayers = fields.count(key);
+  const { size } = store.tensors;
+  if (numLayers > size) throw fields.refusal(key, `at most ${size}, the number of tensors`, numLayers);
+  return numLayers;
 }
 
 function swapped(name: string): string {
   return name.replace(/ffn_(up|down)/, (_, which) => (which === 'up' ? 'ffn_down' : 'ffn_up'));
+}
+
+/**
+ * Converters split convolutions over two frames into one per frame, `[E, 3, P, P]`: joined, they are the rows that folders have,
+ * `[E, 3 2 P P]`.
+ * @throws {FormatError} when they differ in shape or dtype
+ */
+function withJoinedFrames(store: RequestedStore): RequestedStore {
+  const name = 'v.patch_embd.weight';
+  const frames = [store.tensors.get(name), store.tensors.get(`${name}.1`)];
+  const [first, second] = frames;
+  if (first === undefined || second === undefined) return store;
+  const kindOf = ({ dtype, shape }: StoredTensor): string => `${dtype} ${formatShape(shape)}`;
+  if (first.shape.length !== 4 || kindOf(first) !== kindOf(second)) {
+    const message = `expected a convolution as ${name}, ${kindOf(first)}, got ${kindOf(second)}`;
+    throw new FormatError({ source: store.name, field: second.name, message });
+  }
+  const [numOutputs, numChannels, height, width] = first.shape as readonly [number, number, number, number];
+  const rows = [first, second].map((frame) => reshapedView(frame, [numOutputs * numChannels, height * width]));
+  const joined = reshapedView(interleavedView(name, rows), [numOutputs, numChannels * 2 * height * width]);
+  const tensors = new Map([...store.tensors, [name, joined]]);
+  tensors.delete(second.name);
+  return { ...store, tensors, close: () => store.close() };
 }
 
 const ownNames: readonly (readonly [RegExp, string])[] = [
@@ -177,6 +147,7 @@ const ownNames: readonly (readonly [RegExp, string])[] = [
   [/^(v\.blk\.\d+\.)ln2\./, '$1ffn_norm.'],
   [/^(v\.blk\.\d+\.)attn_out\./, '$1attn_output.'],
   [/^v\.class_embd$/, 'v.class_embd.weight'],
+  [/^model\.image_newline$/, 'v.image_newline'],
   [/^mm\.model\.fc\./, 'v.mm.proj.'],
   [/^mm\./, 'v.mm.'],
 ];
@@ -196,7 +167,7 @@ const fileNames: readonly (readonly [RegExp, string])[] = [
   [/^(v\.blk\.\d+\.)attn_norm\./, '$1ln1.'],
   [/^(v\.blk\.\d+\.)ffn_norm\./, '$1ln2.'],
   [/^(v\.blk\.\d+\.)attn_output\./, '$1attn_out.'],
-  [/^v\.class_embd\.weight$/, 'v.class_embd'],
+  [/^v\.(class_embd|image_newline)\.weight$/, 'v.$1'],
   [/^v\.mm\.proj\./, 'mm.model.fc.'],
   [/^v\.mm\./, 'mm.'],
 ];
@@ -204,14 +175,23 @@ const fileNames: readonly (readonly [RegExp, string])[] = [
 /** How a checkpoint with images is two files of llama.cpp. */
 export interface ImageParts {
   /** `clip.projector_type`. */
-  readonly projector: string;
+  readonly projector: (file: ModelFile) => string;
   /** Its language model. */
   readonly text: TextPart;
+  /** Whether q, k and v of the encoder are one matrix. Default: they are three. */
+  readonly isFused?: true;
 }
 
 /** By architecture. */
 export const imageParts: Readonly<Record<string, ImageParts>> = {
-  gemma3: { projector: 'gemma3', text: visionLanguageParts },
-  llava: { projector: 'mlp', text: visionLanguageParts },
-  smolvlm: { projector: 'idefics3', text: smolvlmText },
+  gemma3: { projector: () => 'gemma3', text: visionLanguageParts },
+  llava: { projector: () => 'mlp', text: visionLanguageParts },
+  'llava-next': { projector: () => 'mlp', text: visionLanguageParts },
+  'llava-onevision': { projector: () => 'mlp', text: visionLanguageParts },
+  smolvlm: { projector: () => 'idefics3', text: smolvlmText },
+  qwen2vl: {
+    projector: ({ fields }) => (fields.string('model_type') === 'qwen2_vl' ? 'qwen2vl_merger' : 'qwen2.5vl_merger'),
+    text: qwenTextPart,
+  },
+  qwen3vl: { projector: () => 'qwen3vl_merger', text: qwenTextPart, isFused: true },
 };

@@ -25,20 +25,27 @@ export const qwen2: Architecture = {
   describe: (file) => describeQwen2(file),
 };
 
+/** What distinguishes the decoder of a family with images. */
+export interface Qwen2Family {
+  readonly architecture: string;
+  /** Defaults of the rotation, whose pairs turn by three positions. */
+  readonly rope: HubRopeDefaults;
+}
+
 /**
  * @param imageTokenId the token of images, in a model that takes them
- * @param rope defaults of the rotation, whose pairs turn by three coordinates in some of these models
+ * @param family default: Qwen 2
  */
 export async function describeQwen2(
   file: ModelFile,
   imageTokenId?: number,
-  rope?: HubRopeDefaults,
+  family: Partial<Qwen2Family> = {},
 ): Promise<ModelDescription> {
   const isHub = file.format === 'safetensors';
-  const hub = { architecture: 'qwen2', contextLength: 32768, ...(rope && { rope }) };
+  const common = { architecture: 'qwen2', ...family };
   const settings = isHub
-    ? withQwenWindow(file, configFromHub(file, hub))
-    : await configFromGguf(file, { architecture: 'qwen2', norm: 'rms' });
+    ? withQwenWindow(file, configFromHub(file, { ...common, contextLength: 32768 }))
+    : await configFromGguf(file, { ...common, norm: 'rms' });
   const config = { ...settings, ...(imageTokenId === undefined ? {} : { imageTokenId }) };
   const usual: UsualTensors = { attentionBias: isHub ? 'required' : 'optional', outputBias: 'optional' };
   const tensors = usualTensors(file, config, usual);

@@ -15,9 +15,11 @@ import {
 } from '../blocks/decoder-blocks.js';
 import { Fields } from '../file/fields.js';
 import { collectWeights, type Weight } from '../file/weights.js';
-import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
+import type { DecoderArchitecture, ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
 import { tensorNames, type Bias } from '../program/tensors.js';
+import { textPartOf } from '../settings/text-part.js';
 import {
+  hasQwenVision,
   layerIndices,
   qwenEncoder,
   qwenLayerTensors,
@@ -32,12 +34,15 @@ import { describeWithImages, type DescribeDecoder } from './with-images.js';
 /** The sections of M-RoPE of the published models. */
 const rope = { base: 1_000_000, sections: [16, 24, 24] };
 
-const describeText: DescribeDecoder = (file, imageTokenId) => describeQwen2(file, imageTokenId, rope);
+/** The decoder, from a GGUF file or a folder. @param imageTokenId the token of images. Default: it takes none */
+export function describeQwen2Text(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
+  return describeQwen2(file, imageTokenId, { architecture: 'qwen2vl', rope });
+}
 
 /** In older files the settings of the decoder are those of the whole model. */
 const decoders: Readonly<Record<string, DescribeDecoder>> = {
-  qwen2_5_vl_text: describeText,
-  qwen2_vl_text: describeText,
+  qwen2_5_vl_text: describeQwen2Text,
+  qwen2_vl_text: describeQwen2Text,
 };
 
 export const qwen2vl: DecoderArchitecture = {
@@ -45,14 +50,17 @@ export const qwen2vl: DecoderArchitecture = {
   models: 'Qwen2-VL and Qwen2.5-VL 2B to 72B (text and images)',
   limits: [
     'Images have at most 1,280 rows (1,003,520 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
-    'Only from Hugging Face folders, and without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
+    'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file. Converted to a folder, the language model is a Qwen 2.',
+    'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
   ],
-  ggufNames: [],
-  hubNames: ['qwen2_5_vl', 'qwen2_vl'],
+  ggufNames: ['qwen2vl'],
+  hubNames: ['qwen2_5_vl', 'qwen2_vl', 'qwen2_5_vl_text', 'qwen2_vl_text'],
   hubClass: 'Qwen2_5_VLForConditionalGeneration',
+  preTokenizer: 'qwen2',
   describe(file) {
+    if (!hasQwenVision(file)) return describeQwen2Text(textPartOf(file, qwenTextPart));
     const imageTokenId = file.fields.integer('image_token_id', 151655);
-    return describeWithImages(file, qwenTextPart, imageTokenId, describeQwenVision, decoders);
+    return describeWithImages(file, qwenTextPart, imageTokenId, describeQwen2Vision, decoders);
   },
 };
 
@@ -89,13 +97,13 @@ const qwen2Vision: Variant = {
 };
 
 /** The encoder; the weights are added to those of the decoder. */
-function describeQwenVision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+export function describeQwen2Vision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const isQwen25 = file.fields.string('model_type') === 'qwen2_5_vl';
   const variant = isQwen25 ? qwen25Vision : qwen2Vision;
   const { norm, normBias, feedForward, ffn } = variant;
   const own = Fields.ofJson(`${file.fields.source}: vision_config`, file.fields.raw('vision_config') ?? {});
   const given = own.over(Fields.ofJson(own.source, variant.values), Object.keys(variant.values));
-  const fields = isQwen25 ? given : ofQwen2(given);
+  const fields = isQwen25 ? given : ofQwen2(given, file.format);
   const encoder = qwenEncoder({ ...file, fields }, weights, { architecture: 'qwen2vl', ...variant.settings });
   const { config, hub, numInputs, numMerged, dim, patchSize, mergeSize } = encoder;
   const names = tensorNames(file);
@@ -106,9 +114,9 @@ function describeQwenVision(file: ModelFile, weights: Map<string, Weight>, image
     ...names.matrix(['v.mm.2', `${hub}.merger.mlp.2`], [dim, numMerged], 'required'),
     ...qwenLayerTensors(file, config, hub, ffn, normBias),
   ];
-  for (const [name, weight] of collectWeights(file.store, requests)) weights.set(name, weight);
+  for (const [name, weight] of collectWeights(file.store, requests, isPlaceholder)) weights.set(name, weight);
   return describeScaledVision({
-    ...{ ...encoder, weights, imageTokenId },
+    ...{ ...encoder, fields: given, weights, imageTokenId },
     ...(isQwen25 ? { windows: windowsOf(fields, patchSize * mergeSize, config.numLayers) } : {}),
     layer: (rotary) => preNormLayer({ norm, attention: () => ({ rotary }), ...(feedForward && { feedForward }) }),
     finish(step, hidden, merge) {
@@ -119,12 +127,16 @@ function describeQwenVision(file: ModelFile, weights: Map<string, Weight>, image
   });
 }
 
-/** The length of the FFN is a ratio, and its activation a part of the layers. */
-function ofQwen2(fields: Fields): Fields {
+/** A tensor without a meaning of early `mmproj` files. */
+const isPlaceholder = (name: string): boolean => name === 'v.position_embd.weight';
+
+/** The length of the FFN is a ratio in config.json, and its activation a part of the layers. */
+function ofQwen2(fields: Fields, format: ModelFile['format']): Fields {
   const activation = fields.string('hidden_act');
   if (activation !== 'quick_gelu') throw fields.refusal('hidden_act', 'quick_gelu', activation);
-  const ffnDim = Math.floor(fields.count('embed_dim') * fields.number('mlp_ratio'));
-  return fields.without((name) => name === 'hidden_act').with({ intermediate_size: ffnDim });
+  const read = fields.without((name) => name === 'hidden_act');
+  if (format === 'gguf') return read;
+  return read.with({ intermediate_size: Math.floor(fields.count('embed_dim') * fields.number('mlp_ratio')) });
 }
 
 /** @param unit width of a square in pixels */

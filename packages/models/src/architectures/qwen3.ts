@@ -27,21 +27,23 @@ export const qwen3: Architecture = {
   describe: (file) => describeQwen3(file),
 };
 
-/** What distinguishes the decoder of a model that takes images. */
+/** What distinguishes the decoder of Qwen3-VL. */
 export interface Qwen3Images {
-  readonly imageTokenId: number;
+  /** Default: it takes no images, and turns all pairs by one position. */
+  readonly imageTokenId?: number | undefined;
   /** How many of the first layers add a part of the rows of images to their result. */
   readonly numDeep: number;
   readonly rope: HubRopeDefaults;
 }
 
 export async function describeQwen3(file: ModelFile, images?: Qwen3Images): Promise<ModelDescription> {
-  const hub = { architecture: 'qwen3', headDim: 128, contextLength: 32768 };
+  const common = images === undefined ? { architecture: 'qwen3' } : { architecture: 'qwen3vl', rope: images.rope };
   const text =
     file.format === 'gguf'
-      ? await configFromGguf(file, { architecture: 'qwen3', norm: 'rms' })
-      : withQwenWindow(file, configFromHub(file, images === undefined ? hub : { ...hub, rope: images.rope }));
-  const { numDeep = 0, imageTokenId } = images ?? {};
+      ? await configFromGguf(file, { ...common, norm: 'rms' })
+      : withQwenWindow(file, configFromHub(file, { ...common, headDim: 128, contextLength: 32768 }));
+  const imageTokenId = images?.imageTokenId;
+  const numDeep = imageTokenId === undefined ? 0 : (images?.numDeep ?? 0);
   const taken = imageTokenId === undefined ? {} : { imageTokenId, imageDim: (1 + numDeep) * text.hiddenDim };
   const config = { ...text, ...taken };
   const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));

@@ -7,14 +7,15 @@ import type { ProgramTensor } from '@winnow/ops';
 import { layerNorm, linear, plainFeedForward, preNormLayer } from '../blocks/decoder-blocks.js';
 import { Fields } from '../file/fields.js';
 import { collectWeights, type Weight, type WeightRequest } from '../file/weights.js';
-import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
+import type { DecoderArchitecture, ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames } from '../program/tensors.js';
 import type { EncoderConfig } from '../settings/encoder-settings.js';
+import { textPartOf } from '../settings/text-part.js';
 import { describeScaledVision } from '../vision/scaled-tower.js';
-import { layerIndices, qwenEncoder, qwenLayerTensors, qwenTextPart } from '../vision/qwen-tower.js';
+import { hasQwenVision, layerIndices, qwenEncoder, qwenLayerTensors, qwenTextPart } from '../vision/qwen-tower.js';
 import { describeQwen3 } from './qwen3.js';
-import { describeWithImages } from './with-images.js';
+import { describeWithImages, type DescribeDecoder } from './with-images.js';
 
 const rope = { base: 500_000, sections: [24, 20, 20], areInterleaved: true };
 
@@ -29,19 +30,27 @@ export const qwen3vl: DecoderArchitecture = {
   models: 'Qwen3-VL 2B to 32B, dense (text and images)',
   limits: [
     'Images have at most 1,280 rows (1,310,720 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
-    'Only from Hugging Face folders, and without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
+    'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file. Converted to a folder, the language model is a Qwen 3.',
+    'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
   ],
-  ggufNames: [],
-  hubNames: ['qwen3_vl'],
+  ggufNames: ['qwen3vl'],
+  hubNames: ['qwen3_vl', 'qwen3_vl_text'],
   hubClass: 'Qwen3VLForConditionalGeneration',
+  preTokenizer: 'qwen2',
   describe(file) {
+    if (!hasQwenVision(file)) return describeQwen3Text(textPartOf(file, qwenTextPart));
     const imageTokenId = file.fields.integer('image_token_id', 151655);
     const numDeep = deepLayers(visionFields(file)).length;
-    const describe = (text: ModelFile): ReturnType<typeof describeQwen3> =>
-      describeQwen3(text, { imageTokenId, numDeep, rope });
-    return describeWithImages(file, qwenTextPart, imageTokenId, describeQwenVision, { qwen3_vl_text: describe });
+    const describe: DescribeDecoder = (text) => describeQwen3(text, { imageTokenId, numDeep, rope });
+    return describeWithImages(file, qwenTextPart, imageTokenId, describeQwen3Vision, { qwen3_vl_text: describe });
   },
 };
+
+/** The decoder of a GGUF file, or a folder without images. @param imageTokenId the token of images. Default: it takes none */
+export function describeQwen3Text(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
+  const numDeep = file.format === 'gguf' ? file.fields.integer('qwen3vl.n_deepstack_layers', 0) : 0;
+  return describeQwen3(file, { imageTokenId, numDeep, rope });
+}
 
 function visionFields({ fields }: ModelFile): Fields {
   const own = Fields.ofJson(`${fields.source}: vision_config`, fields.raw('vision_config') ?? {});
@@ -54,7 +63,7 @@ function deepLayers(fields: Fields): readonly number[] {
 }
 
 /** The encoder; the weights are added to those of the decoder. */
-function describeQwenVision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
+export function describeQwen3Vision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const fields = visionFields(file);
   const encoder = qwenEncoder({ ...file, fields }, weights, { architecture: 'qwen3vl', outputDim: 'out_hidden_size' });
   const { config, mergeSize, dim } = encoder;
@@ -64,45 +73,48 @@ function describeQwenVision(file: ModelFile, weights: Map<string, Weight>, image
   if (positionSide ** 2 !== numPositions) {
     throw fields.refusal('num_position_embeddings', 'the square of a whole number', numPositions);
   }
-  const requests = qwen3Tensors(file, encoder, { numPositions, numDeep: deep.length });
+  const requests = qwen3Tensors(file, encoder, { numPositions, deep });
   for (const [name, weight] of collectWeights(file.store, requests)) weights.set(name, weight);
-  const merged = (step: DecoderStep, name: string, squares: ProgramTensor): ProgramTensor => {
-    const y = step.b.activation('activation', { x: linear(step, `${name}.0`, squares) }, { kind: 'gelu-erf' });
-    return linear(step, `${name}.2`, y);
+  const merged = (step: DecoderStep, [first, second]: Layers, squares: ProgramTensor): ProgramTensor => {
+    const y = step.b.activation('activation', { x: linear(step, first, squares) }, { kind: 'gelu-erf' });
+    return linear(step, second, y);
   };
   return describeScaledVision({
-    ...{ ...encoder, weights, imageTokenId, mergeSize, positionSide, dim: (1 + deep.length) * dim },
+    ...{ ...encoder, fields, weights, imageTokenId, mergeSize, positionSide, dim: (1 + deep.length) * dim },
     layer: (rotary) => preNormLayer({ norm: layerNorm, attention: () => ({ rotary }), feedForward: plainFeedForward }),
     finish(step, hidden, merge) {
       const last = layerNorm(step, 'post_ln', hidden[config.numLayers - 1] as ProgramTensor);
-      const further = deep.map((layer, index) => {
-        const squares = layerNorm(step, `deepstack.${index}.norm`, merge(hidden[layer] as ProgramTensor));
-        return merged(step, `deepstack.${index}`, squares);
+      const further = deep.map((layer) => {
+        const squares = layerNorm(step, `deepstack.${layer}.norm`, merge(hidden[layer] as ProgramTensor));
+        return merged(step, [`deepstack.${layer}.fc1`, `deepstack.${layer}.fc2`], squares);
       });
-      return [merged(step, 'mm', merge(last)), ...further];
+      return [merged(step, ['mm.0', 'mm.2'], merge(last)), ...further];
     },
   });
 }
 
+/** Names of two linear layers. */
+type Layers = readonly [first: string, second: string];
+
 function* qwen3Tensors(
   file: ModelFile,
   { config, hub, numInputs, numMerged, dim }: ReturnType<typeof qwenEncoder>,
-  { numPositions, numDeep }: { readonly numPositions: number; readonly numDeep: number },
+  { numPositions, deep }: { readonly numPositions: number; readonly deep: readonly number[] },
 ): Generator<WeightRequest> {
   const names = tensorNames(file);
   const { hiddenDim }: EncoderConfig = config;
   yield* names.matrix(['v.patch_embd', `${hub}.patch_embed.proj`], [hiddenDim, numInputs], 'required');
   yield* names.matrix(['v.position_embd', `${hub}.pos_embed`], [numPositions, hiddenDim], 'none');
-  const merger = (own: string, from: string): WeightRequest[] => [
-    ...names.matrix([`${own}.0`, `${from}.linear_fc1`], [numMerged, numMerged], 'required'),
-    ...names.matrix([`${own}.2`, `${from}.linear_fc2`], [dim, numMerged], 'required'),
+  const merger = ([first, second]: Layers, from: string): WeightRequest[] => [
+    ...names.matrix([first, `${from}.linear_fc1`], [numMerged, numMerged], 'required'),
+    ...names.matrix([second, `${from}.linear_fc2`], [dim, numMerged], 'required'),
   ];
   yield* names.norm(['v.post_ln', `${hub}.merger.norm`], hiddenDim, 'required');
-  yield* merger('v.mm', `${hub}.merger`);
-  for (let index = 0; index < numDeep; index++) {
-    const from = `${hub}.deepstack_merger_list.${index}`;
-    yield* names.norm([`v.deepstack.${index}.norm`, `${from}.norm`], numMerged, 'required');
-    yield* merger(`v.deepstack.${index}`, from);
+  yield* merger(['v.mm.0', 'v.mm.2'], `${hub}.merger`);
+  for (const [index, layer] of deep.entries()) {
+    const [own, from] = [`v.deepstack.${layer}`, `${hub}.deepstack_merger_list.${index}`];
+    yield* names.norm([`${own}.norm`, `${from}.norm`], numMerged, 'required');
+    yield* merger([`${own}.fc1`, `${own}.fc2`], from);
   }
   yield* qwenLayerTensors(file, config, hub, { ffn_up: 'linear_fc1', ffn_down: 'linear_fc2' }, 'required');
 }

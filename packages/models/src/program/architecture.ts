@@ -65,6 +65,8 @@ export interface VisionGrid {
  */
 export interface VisionPart {
   readonly config: DecoderConfig;
+  /** The settings of the encoder under their names in config.json, with defaults. */
+  readonly fields: Fields;
   /** Width and height in pixels; with `gridOf`, both are multiples of it. */
   readonly imageSize: number;
   /** Width and height of a patch in pixels. */

@@ -2,7 +2,7 @@
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig, RopeConfig, RotaryDecoderConfig } from '../program/config.js';
 import { activationOf, checked, evenShare, refuseSettings, uniformCount, vocabSizeOf } from './config-checks.js';
-import { ggufRotaryDim, readFreqFactors, ropeFromGguf } from './rope-settings.js';
+import { ggufRotaryDim, readFreqFactors, ropeFromGguf, type RopeSections } from './rope-settings.js';
 
 /** Properties of an architecture that the keys do not express. */
 export interface GgufDecoder {
@@ -14,6 +14,8 @@ export interface GgufDecoder {
   readonly activation?: 'silu' | 'gelu_pytorch_tanh';
   /** Keys of the list below that the architecture reads, or that llama.cpp ignores. */
   readonly known?: readonly string[];
+  /** Default: pairs turn by one position. */
+  readonly rope?: Partial<RopeSections>;
 }
 
 /** Settings that change the computation without changing the tensors: other values are rejected. */
@@ -38,10 +40,10 @@ const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
  */
 export async function configFromGguf(file: ModelFile, decoder: GgufDecoder): Promise<RotaryDecoderConfig> {
   const { fields, store } = file;
-  const { architecture, layout = 'halves' } = decoder;
+  const { architecture, layout = 'halves', rope } = decoder;
   const config = unrotatedFromGguf(file, decoder);
   const factors = await readFreqFactors(store, ggufRotaryDim(fields, architecture, config.headDim) / 2);
-  return { ...config, rope: ropeFromGguf(fields, architecture, config.headDim, layout, factors) };
+  return { ...config, rope: ropeFromGguf(fields, architecture, config.headDim, layout, factors, rope) };
 }
 
 /** The same for models with learned positions. */

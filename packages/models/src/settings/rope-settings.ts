@@ -9,8 +9,16 @@ import type { RopeConfig } from '../program/config.js';
 const ggufTypes = ['none', 'linear', 'yarn'];
 const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
 
-/** Defaults of config.json. */
-export interface HubRopeDefaults {
+/** M-RoPE: which pairs turn by time, row and column of images. */
+export interface RopeSections {
+  /** How many pairs turn by each, where settings leave it out. */
+  readonly sections: readonly number[];
+  /** Whether rows and columns take every third pair, from the second and the third on. Default: the sections follow each other. */
+  readonly areInterleaved?: boolean;
+}
+
+/** Defaults of config.json; with sections, pairs turn by three positions. */
+export interface HubRopeDefaults extends Partial<RopeSections> {
   /** Default: 10000. */
   readonly base?: number;
   /** Rotated fraction of each head. Default: all. */
@@ -21,25 +29,43 @@ export interface HubRopeDefaults {
   readonly layout?: RopeConfig['layout'];
   /** Whether the caller reads the scaling. */
   readonly isPlain?: boolean;
-  /** How many pairs turn by time, row and column of images (M-RoPE), where settings leave it out. Default: one position. */
-  readonly sections?: readonly number[];
-  /** Whether rows and columns take every third pair, from the second and the third on. Default: the sections follow each other. */
-  readonly areInterleaved?: boolean;
 }
 
-/** @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it */
+/**
+ * @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it
+ * @param rope with sections, the file has to have its own
+ */
 export function ropeFromGguf(
   fields: Fields,
   architecture: string,
   headDim: number,
   layout: RopeConfig['layout'],
   freqFactors: Float32Array | undefined,
+  rope: Partial<RopeSections> = {},
 ): RopeConfig {
   const base = fields.number(`${architecture}.rope.freq_base`, 10000);
   const rotaryDim = ggufRotaryDim(fields, architecture, headDim);
   const scaling: RopeScaling | undefined =
     freqFactors === undefined ? ggufScaling(fields, architecture) : { type: 'factors', factors: freqFactors };
+  if (rope.sections !== undefined) {
+    if (scaling !== undefined) throw fields.refusal(`${architecture}.rope.scaling.type`, 'none', scaling.type);
+    return { layout, base, rotaryDim, coordinates: ggufCoordinates(fields, architecture, rotaryDim / 2, rope) };
+  }
   return { layout, base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+}
+
+/** Files have a fourth section, which images do not use. */
+function ggufCoordinates(
+  fields: Fields,
+  architecture: string,
+  numPairs: number,
+  { areInterleaved = false }: Partial<RopeSections>,
+): number[] {
+  const name = `${architecture}.rope.dimension_sections`;
+  const value = fields.raw(name);
+  const list = Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as ArrayLike<unknown>) : undefined;
+  const sections = list?.length === 4 && list[3] === 0 ? list.slice(0, 3) : (list ?? value);
+  return coordinatesOf(fields, [name, sections], numPairs, areInterleaved);
 }
 
 /** Number of rotated dimensions per head: the whole head unless the file specifies fewer. */
@@ -77,7 +103,7 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   const usual = { layout: defaults.layout ?? 'halves', base, rotaryDim };
   if (defaults.isPlain === true) return usual;
   if (defaults.sections !== undefined) {
-    return { ...usual, coordinates: coordinatesOf(fields, nested, rotaryDim / 2, defaults) };
+    return { ...usual, coordinates: hubCoordinates(fields, nested, rotaryDim / 2, defaults) };
   }
   const scaling = hubScaling(fields, nested);
   const dynamic = hubDynamic(fields, nested);
@@ -91,8 +117,7 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   return { ...usual, ...(scaling && { scaling }), ...(dynamic && { dynamic }) };
 }
 
-/** The coordinate of each pair: sections of pairs by time, row and column, in this order or interleaved. */
-function coordinatesOf(
+function hubCoordinates(
   fields: Fields,
   nested: Fields,
   numPairs: number,
@@ -100,11 +125,21 @@ function coordinatesOf(
 ): number[] {
   const type = ropeTypeOf(nested);
   if (type !== 'default' && type !== 'mrope') throw fields.refusal('rope_scaling.rope_type', 'default or mrope', type);
-  const sections = nested.raw('mrope_section') ?? usual;
+  const name = 'mrope_section';
+  return coordinatesOf(fields, [name, nested.raw(name) ?? usual], numPairs, areInterleaved);
+}
+
+/** The coordinate of each pair: sections of pairs by time, row and column, in this order or interleaved. */
+function coordinatesOf(
+  fields: Fields,
+  [name, sections]: readonly [name: string, value: unknown],
+  numPairs: number,
+  areInterleaved: boolean,
+): number[] {
   const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
   const isValid = Array.isArray(sections) && sections.length === 3 && sections.every(isCount);
   if (!isValid || sections.reduce((sum, count) => sum + count, 0) !== numPairs) {
-    throw fields.refusal('mrope_section', `three numbers with the sum ${numPairs}, the pairs of a head`, sections);
+    throw fields.refusal(name, `three numbers with the sum ${numPairs}, the pairs of a head`, sections);
   }
   if (!areInterleaved) return sections.flatMap((count: number, coordinate) => Array<number>(count).fill(coordinate));
   return Array.from({ length: numPairs }, (_, pair) => (pair < 3 * (sections[pair % 3] as number) ? pair % 3 : 0));

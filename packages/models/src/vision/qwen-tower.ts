@@ -38,7 +38,7 @@ export function qwenEncoder(
   { architecture, outputDim, hiddenDim = 'hidden_size' }: QwenEncoderNames,
 ): QwenEncoder {
   const { fields, store } = file;
-  const hub = store.tensors.has('model.visual.patch_embed.proj.weight') ? 'model.visual' : 'visual';
+  const hub = store.tensors.has(patchNames[1]) ? 'model.visual' : 'visual';
   const dim = weights.get('token_embd.weight')?.shape[1] as number;
   const stored = fields.count(outputDim);
   if (stored !== dim) throw fields.refusal(outputDim, `${dim}, the hidden size of the decoder`, stored);
@@ -49,7 +49,7 @@ export function qwenEncoder(
     { ...file, fields: read },
     {
       ...{ architecture, epsilon: ['layer_norm_eps', 1e-6], contextLength: 1, names },
-      embedding: `${hub}.patch_embed.proj.weight`,
+      embedding: patchNames.find((name) => store.tensors.has(name)) ?? 'visual.patch_embed.proj.weight',
     },
   );
   if (config.headDim % 4 !== 0) {
@@ -59,6 +59,18 @@ export function qwenEncoder(
   const numFrames = fields.count('temporal_patch_size');
   const numInputs = 3 * numFrames * patchSize ** 2;
   return { config, hub, patchSize, mergeSize, numFrames, numInputs, numMerged: config.hiddenDim * mergeSize ** 2, dim };
+}
+
+/** The weight of the patches in `mmproj` files and in checkpoints. */
+const patchNames = [
+  'v.patch_embd.weight',
+  'model.visual.patch_embed.proj.weight',
+  'visual.patch_embed.proj.weight',
+] as const;
+
+/** Whether a checkpoint has an image encoder. */
+export function hasQwenVision({ format, store }: ModelFile): boolean {
+  return format !== 'gguf' && patchNames.some((name) => store.tensors.has(name));
 }
 
 /** Names of the tensors of the decoder and of the encoder in a checkpoint. */

@@ -5,6 +5,7 @@
 import { ropeFrequencies, type AttentionLowering, type ProgramTensor } from '@winnow/ops';
 import { linear, type DecoderDesign } from '../blocks/decoder-blocks.js';
 import type { Rotary } from '../blocks/rotary.js';
+import type { Fields } from '../file/fields.js';
 import type { Weight } from '../file/weights.js';
 import type { ImageSize, ImageStep, RowGrid, VisionPart } from '../program/architecture.js';
 import { beginDecoder, type DecoderStep } from '../program/decoder-program.js';
@@ -18,6 +19,8 @@ const maxImageRows = 1280;
 
 export interface ScaledDesign {
   readonly config: EncoderConfig;
+  /** As in `VisionPart`. */
+  readonly fields: Fields;
   readonly weights: Map<string, Weight>;
   /** The token of images in the prompt of the decoder. */
   readonly imageTokenId: number;
@@ -50,7 +53,7 @@ const [rowFrequencies, columnFrequencies] = ['v.rope.rows', 'v.rope.columns'];
 
 /** Creates the vision part of a description. */
 export function describeScaledVision(design: ScaledDesign): VisionPart {
-  const { config, patchSize, mergeSize, numFrames, dim } = design;
+  const { config, fields, patchSize, mergeSize, numFrames, dim } = design;
   const constants = gridFrequencies(config);
   const gridOf = ({ width, height }: ImageSize): RowGrid => {
     const unit = patchSize * mergeSize;
@@ -58,7 +61,7 @@ export function describeScaledVision(design: ScaledDesign): VisionPart {
   };
   const sizes = sizesOf(design);
   return {
-    ...{ config, patchSize, numFrames, dim, constants, gridOf, isBidirectional: false },
+    ...{ config, fields, patchSize, numFrames, dim, constants, gridOf, isBidirectional: false },
     ...{ imageSize: patchSize * mergeSize, numRows: maxImageRows, numTokens: sizes.maxTokens },
     buildProgram({ tokenRow } = {}) {
       const step = beginImage(design, sizes, constants);

@@ -93,14 +93,14 @@ export function describeVision(design: VisionDesign): VisionPart {
     isBidirectional = false,
     embeddingScale,
   } = design;
-  const { config } = tower;
-  const { imageSize, patchSize, side } = gridOf(tower.fields);
+  const { config, fields } = tower;
+  const { imageSize, patchSize, side } = gridOf(fields);
   const numPatches = side ** 2;
   const numTokens = numPatches + Number(hasClass);
   const order = design.order ?? Int32Array.from({ length: numPatches }, (_, index) => index);
   const layer = towerLayer(tower);
   return {
-    ...{ config, imageSize, patchSize, numFrames: 1, numRows, dim, numTokens, isBidirectional },
+    ...{ config, fields, imageSize, patchSize, numFrames: 1, numRows, dim, numTokens, isBidirectional },
     ...(design.frame === undefined ? {} : { frame: design.frame }),
     ...(design.marks === undefined ? {} : { marks: design.marks }),
     ...(design.grid === undefined ? {} : { grid: design.grid }),

@@ -134,6 +134,27 @@ export const imagesMutants: readonly Mutant[] = [
     tests: ['packages/engine/test/goldens/images.test.ts'],
   },
   {
+    file: 'packages/models/src/architectures/mmproj-projectors.ts',
+    find: '(layer + 1) % period === 0',
+    replace: 'layer % period === 0',
+    tests: ['packages/engine/test/goldens/images.test.ts'],
+    only: 'qwen25vl',
+  },
+  {
+    file: 'packages/models/src/architectures/mmproj.ts',
+    find: 'interleavedView(name, rows)',
+    replace: 'interleavedView(name, rows.toReversed())',
+    tests: ['packages/engine/test/goldens/images.test.ts'],
+    only: 'qwen2vl',
+  },
+  {
+    file: 'packages/convert/src/mmproj.ts',
+    find: '(row) => row * numFrames + frame',
+    replace: '(row) => row * numFrames',
+    tests: ['test/images.test.ts'],
+    only: 'qwen2vl',
+  },
+  {
     file: 'packages/engine/src/images/grid-rows.ts',
     find: 'if (ratio <= 1.1)',
     replace: 'if (ratio <= 2)',
