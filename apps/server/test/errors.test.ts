@@ -3,7 +3,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { request as httpRequest } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import type { ChatTemplate, Model } from '@winnow/engine';
-import { BackendError, CapacityError, FormatError, NonFiniteError, finish } from '@winnow/tensor';
+import { BackendError, CapacityError, FormatError, IoError, NonFiniteError, finish } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
 import { failing, scripted } from './fake-models.js';
@@ -44,6 +44,10 @@ beforeAll(async () => {
       {
         id: 'not-finite',
         model: scripted(model, failing(new NonFiniteError({ result: 'logits', value: NaN, tensor: 'a.weight' }))),
+      },
+      {
+        id: 'without-storage',
+        model: scripted(model, failing(new IoError({ source: 'redis://secret', message: 'no answer within 10 ms' }))),
       },
       {
         id: 'full',
@@ -285,6 +289,16 @@ describe('failures of the server', () => {
     expect(failure).toMatchObject({ status: 500, type: 'server_error' });
     expect(failure['message']).not.toContain('secret');
     expect(failures).toMatchObject([{ message: expect.stringContaining('secret') }]);
+  });
+
+  test('storage that does not answer is 503, to be tried again; only the log names it', async () => {
+    failures.length = 0;
+    const response = await postJson(`${demo.url}/v1/completions`, { ...text, model: 'without-storage' });
+    expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1']);
+    const { error } = (await response.json()) as { error: { code: string; message: string } };
+    expect(error).toMatchObject({ type: 'server_error', code: 'storage_unavailable' });
+    expect(error.message).not.toContain('secret');
+    expect(failures).toMatchObject([{ message: expect.stringContaining('redis://secret') }]);
   });
 
   test('a model that is not finite is 500 with the reason; the log names the tensor', async () => {

@@ -1,5 +1,5 @@
 /** Errors in OpenAI's format: `{ error: { message, type, param, code } }` with the matching status. */
-import { NonFiniteError } from '@winnow/tensor';
+import { IoError, NonFiniteError } from '@winnow/tensor';
 
 /** Error types, for programs. */
 export type ApiErrorType = 'invalid_request_error' | 'authentication_error' | 'rate_limit_error' | 'server_error';
@@ -105,6 +105,11 @@ export function shuttingDown(retryAfterSeconds: number): ApiError {
 
 /** The message of an internal error may reveal details to the client, so it is replaced. */
 export function internalError(error: unknown): ApiError {
+  if (IoError.isInstance(error)) {
+    const message = 'Storage that the server needs does not answer, or is full; the log of the server names it';
+    const fields = { status: 503, message, code: 'storage_unavailable', retryAfterSeconds: 1 };
+    return new ApiError(fields, { cause: error });
+  }
   if (!NonFiniteError.isInstance(error)) {
     return new ApiError({ status: 500, message: 'Internal error', code: 'internal_error' }, { cause: error });
   }
