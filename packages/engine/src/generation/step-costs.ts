@@ -94,7 +94,9 @@ export class StepCosts {
       if (!this.isKnown(size)) continue;
       const from = costs[last] as number;
       const { count, shortest, median } = this.#times[size] as Times;
-      const perToken = ((count < numSure ? shortest : median) - from) / (size - last);
+      // a plain step that was interrupted makes others look shorter than it
+      const cost = Math.max(1, count < numSure ? shortest : median);
+      const perToken = (cost - from) / (size - last);
       for (let i = last + 1; i <= size; i++) costs[i] = from + perToken * (i - last);
       last = size;
     }

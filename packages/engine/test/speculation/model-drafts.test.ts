@@ -78,7 +78,7 @@ describe('self', () => {
       let numTokens = 0;
       for await (const _ of model.generate(prompt.slice(0, 40), greedy)) if (++numTokens === 24) break;
       // the first ones measure the cost of steps
-      expect(numTokens - model.metrics().speculation.numAcceptedTokens).toBeLessThan(10);
+      expect(numTokens - model.metrics().speculation.numAcceptedTokens).toBeLessThan(13);
     }));
 
   test('sessions that draft at the same time get the answers that they get alone', () =>
@@ -196,7 +196,7 @@ const samplers: Readonly<Record<string, GenerateOptions>> = {
 test.each(sampled(Object.keys(samplers), 3))('%s: drawn tokens have the distribution of the model', (name) =>
   use({ speculative: 'self=dense', maxSessions: 1 }, async (model) => {
     // each of the last tokens is drafted as the most probable one, and accepted with its probability
-    const options = { ...samplers[name], temperature: 1, ignoreEos: true, maxTokens: 5 };
+    const options = { ...samplers[name], temperature: 1, ignoreEos: true, maxTokens: 7 };
     const numTexts = testCoverage === 'full' ? 2000 : 150;
     const numClasses = 8;
     let numAccepted = 0;

@@ -2,6 +2,7 @@
 import { createRng } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { DraftLength } from './draft-length.js';
+import { StepCosts } from '../step-costs.js';
 import { modelClass, noClass } from './drafter.js';
 
 interface Costs {
@@ -19,9 +20,9 @@ const numPrompt = 1000;
 type RateAt = (token: number, numDrafted: number) => number;
 
 /** A generation of `numTokens` tokens whose drafts are right with a probability. Times are after each token. */
-function simulate(costs: Costs, rateAt: RateAt, numTokens: number, seed = 1) {
+function simulate(costs: Costs, rateAt: RateAt, numTokens: number, seed = 1, known = new StepCosts()) {
   const rng = createRng(seed);
-  const length = new DraftLength();
+  const length = new DraftLength(known);
   const { step, drafting, plainMs = () => 10 } = costs;
   const draftClass = drafting === undefined ? 2 : modelClass;
   const ends: number[] = [];
@@ -116,6 +117,25 @@ describe('whatever comes next, never below 0.97 of plain decoding over any 64 to
     }
   });
 
+  test('costs that rise in steps, once each size was tried', () => {
+    const step: Costs['step'] = (numTokens) => 1 + 0.1 * (numTokens - 1) + (numTokens > 2 ? 0.6 : 0);
+    for (const [name, rateAt] of Object.entries(rates)) {
+      const known = new StepCosts();
+      for (const rate of [1, 0.8, 0.6]) simulate({ step }, () => rate, 1000, 3, known);
+      for (const seed of [1, 2]) {
+        expect(lowestSpeed(simulate({ step }, rateAt, 1500, seed, known)), name).toBeGreaterThanOrEqual(0.97);
+      }
+    }
+  });
+});
+
+describe('costs and machines that change', () => {
+  test('one plain step that was interrupted makes no drafts that are wrong look cheap', () => {
+    const plainMs = (numTokens: number): number => (numTokens === 0 ? 30 : 10);
+    const { counts } = simulate({ step: steps['further tokens cost two fifths']!, plainMs }, () => 0, 600);
+    expect(counts.filter((count) => count > 0).length).toBeLessThan(0.1 * counts.length);
+  });
+
   test('when drafts begin to cost three times as much, few wrong ones are made before 64 tokens without', () => {
     const step: Costs['step'] = (numTokens, index) =>
       (1 + 0.1 * (numTokens - 1)) * (numTokens > 1 && index > 200 ? 3 : 1);
@@ -194,11 +214,17 @@ describe('draft length', () => {
     length.noteDrafting(1, 0, 500);
     length.noteDrafting(1, 0, 5);
     length.begin();
-    length.noteStep(noClass, 1, 0, 0, 10);
+    for (let step = 0; step < 3; step++) length.noteStep(noClass, 1, 0, 0, 10);
     expect(length.choose(modelClass, 1, 15)).toBe(1);
   });
 
-  test('no drafts before a step was measured', () => {
-    expect(new DraftLength().choose(0, 1, 15)).toBe(0);
+  test('no drafts before three plain steps were measured', () => {
+    const length = new DraftLength();
+    const counts = [0, 1, 2, 3].map(() => {
+      const count = length.choose(2, 1, 15);
+      length.noteStep(noClass, 1, 0, 0, 10);
+      return count;
+    });
+    expect(counts).toEqual([0, 0, 0, 1]);
   });
 });

@@ -32,11 +32,14 @@ const priorRate = 2 / 3;
  * threads that slept during plain steps have to wake up.
  */
 const numTrials = 5;
-/** So many plain steps show how fast the machine is now. */
+/** Number of plain steps whose median says how fast the machine is. */
 const numPlainSteps = 3;
-/** Steps with drafts after which this is old: for what they cost, for what those of an unknown size cost, and until plain steps are due. */
+/**
+ * How long that holds, in steps with drafts: for measuring a size whose cost is known, for trying one whose cost is not, and until plain
+ * steps have to follow.
+ */
 const maxSince = { known: 8, unknown: 24, drafts: 96 } as const;
-/** So many steps that one after the other took so many times as long as usual show that costs, or the machine, have changed. */
+/** After three steps in a row of 1.5 times the usual cost, costs or the machine have changed. */
 const surprise = { numSteps: 3, times: 1.5 } as const;
 /** Cost of a drafted token before one was timed, in plain steps; a draft that takes longer hardly pays. */
 const unknownDrafting = 0.5;
@@ -63,10 +66,11 @@ export class DraftLength {
   readonly #all: Acceptance = { accepted: priorRate * priorCompared, compared: priorCompared };
   /** Milliseconds of plain steps, of one token. */
   readonly #plain = new Times();
-  /** Plain steps since the machine's speed was old. */
+  /** Plain steps towards the next measurement of the machine's speed. */
   #numPlain = 0;
-  /** Steps with drafts since it was measured, and how many of the last ones took longer than usual. */
-  #numSince = 0;
+  /** Steps with drafts since the last one; plain steps come first. */
+  #numSince: number = maxSince.drafts;
+  /** How many of the last steps in a row took much longer than usual. */
   #numSlow = 0;
   readonly #costs: StepCosts;
   /** Costs in plain steps per token that a model drafts, and per token that it computes before. */
@@ -125,8 +129,8 @@ export class DraftLength {
   #noteLong(numTokens: number, cost: number): number {
     const costs = this.#costs;
     const isFresh = this.#numSince++ < (costs.isKnown(numTokens) ? maxSince.known : maxSince.unknown);
-    if (this.#numSince > maxSince.unknown) this.#numPlain = 0;
     this.#numSlow = cost > surprise.times * costs.of(numTokens) ? this.#numSlow + 1 : 0;
+    if (this.#numSince > maxSince.unknown || this.#numSlow === surprise.numSteps) this.#numPlain = 0;
     return costs.note(numTokens, isFresh ? cost : undefined);
   }
 
@@ -153,7 +157,7 @@ export class DraftLength {
    * @param numBehind tokens that a model has to compute before it drafts
    */
   choose(draftClass: number, numKnown: number, maxDrafted: number, numBehind = 0): number {
-    if (!this.#plain.isKnown || this.#isDue) return 0;
+    if (this.#isDue) return 0;
     const count = this.#best(draftClass, numKnown, maxDrafted, numBehind * this.#catchingUp.median);
     if (count === 0 && draftClass === modelClass) this.#forget(draftClass);
     return count;
@@ -185,7 +189,8 @@ export class DraftLength {
     let bestSpeed = 1 / costs.of(numKnown);
     let expected = 1;
     let probability = rate;
-    for (let count = 1; count <= maxDrafted && numKnown + count <= 2 * costs.maxKnown; count++) {
+    const maxTokens = this.#numSince < maxSince.unknown ? 2 * costs.maxKnown : costs.maxKnown;
+    for (let count = 1; count <= maxDrafted && numKnown + count <= maxTokens; count++) {
       const cost = costs.of(numKnown + count) + count * drafting + behind;
       // a longer one leaves room for a token after a miss, so that accepted tokens can repay it, unless its cost is to be found out
       const spare = count === 1 || numKnown + count > costs.maxKnown ? 0 : costs.of(numKnown + 1) - 1;
