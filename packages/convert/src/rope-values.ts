@@ -122,19 +122,23 @@ export function ropeToHub(rope: RopeConfig): Record<string, unknown> | undefined
   }
 }
 
-/** Recovers the settings that factors were computed from, with the low and high limits 1 and 4 that all models use. */
+/** Recovers settings that factors follow from, with the limits 1 and 4 that models of Llama 3 use, or the single limit 1 of Llama 4. */
 function llama3OfFactors(rope: RopeConfig, factors: Float32Array): Record<string, unknown> {
-  const [lowFreqFactor, highFreqFactor] = [1, 4];
   const factor = factors.reduce((most, value) => Math.max(most, value), 1);
-  // any pair in between yields the original context length
-  const between = factors.findIndex((value) => value > 1.0001 && value < factor * 0.9999);
-  if (between !== -1 && factor > 1) {
-    const keep = (1 / (factors[between] as number) - 1 / factor) / (1 - 1 / factor);
-    const wavelength = 2 * Math.PI * rope.base ** ((2 * between) / rope.rotaryDim);
-    const originalContextLength = Math.round(wavelength * (lowFreqFactor + keep * (highFreqFactor - lowFreqFactor)));
-    const settings = { factor, lowFreqFactor, highFreqFactor, originalContextLength };
+  const wavelengthOf = (pair: number): number => 2 * Math.PI * rope.base ** ((2 * pair) / rope.rotaryDim);
+  const first = factors.findIndex((value) => value > 1.0001);
+  const value = factors[first] ?? 1;
+  const isBetween = value < factor * 0.9999;
+  const [lowFreqFactor, highFreqFactor] = [1, isBetween ? 4 : 1];
+  // any pair in between yields the original context length; without one it is anywhere between the pairs at the limit
+  const keep = (1 / value - 1 / factor) / (1 - 1 / factor);
+  const length = isBetween
+    ? wavelengthOf(first) * (lowFreqFactor + keep * (highFreqFactor - lowFreqFactor))
+    : Math.sqrt(wavelengthOf(first - 1) * wavelengthOf(first));
+  const settings = { factor, lowFreqFactor, highFreqFactor, originalContextLength: Math.round(length) };
+  if (first !== -1 && settings.originalContextLength > 0) {
     const again = llama3Factors(rope, settings);
-    if (again.every((value, pair) => Math.abs(value / (factors[pair] as number) - 1) < 1e-5)) {
+    if (again.every((own, pair) => Math.abs(own / (factors[pair] as number) - 1) < 1e-5)) {
       return ropeToHub({ ...rope, scaling: { type: 'llama3', ...settings } }) as Record<string, unknown>;
     }
   }

@@ -83,7 +83,7 @@ describe('invalid settings of ropeFrequencies', () => {
       {
         base: 10000,
         rotaryDim: 4,
-        scaling: { type: 'llama3', factor: 8, originalContextLength: 8192, lowFreqFactor: 4, highFreqFactor: 4 },
+        scaling: { type: 'llama3', factor: 8, originalContextLength: 8192, lowFreqFactor: 4, highFreqFactor: 3 },
       },
     ],
     ['no old context', { base: 10000, rotaryDim: 4, scaling: { type: 'yarn', factor: 8, originalContextLength: 0 } }],

@@ -110,10 +110,11 @@ function yarnRamp(
 function llama3Speed(speed: number, scaling: Extract<RopeScaling, { type: 'llama3' }>): number {
   const { factor, lowFreqFactor, highFreqFactor } = scaling;
   const old = positive('rope original context length', scaling.originalContextLength);
-  if (!(highFreqFactor > lowFreqFactor)) {
+  // where they are equal, as in Llama 4 Scout, no pair is in between
+  if (!(highFreqFactor >= lowFreqFactor)) {
     throw new ArgumentError({
       argument: 'rope high_freq_factor',
-      expected: `above low_freq_factor ${lowFreqFactor}`,
+      expected: `at least low_freq_factor ${lowFreqFactor}`,
       actual: String(highFreqFactor),
     });
   }
