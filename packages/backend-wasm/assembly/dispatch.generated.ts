@@ -207,7 +207,7 @@ export function workOf(opcode: i32): f64 {
     case 31: // key-columns-append
       return 2 * <f64>dim(0, 0) * <f64>dim(1, 1) * <f64>dim(1, 3);
     case 33: // subquadratic-attention
-      return 0.5 * <f64>countElements(0) * (<f64>attributeI(4) + 32);
+      return 0.5 * <f64>countElements(0) * (<f64>attributeI(5) + 32);
     case 34: // streaming-attention
     case 35: // sparq-attention
     case 36: // page-topk-attention

@@ -55,7 +55,7 @@ export type {
   VerifiedTopKPolicy,
 } from './policy/kinds.js';
 export { checkPolicy } from './policy/values.js';
-export { resolvePolicy } from './policy/resolve-policy.js';
+export { resolvePolicy, type ResolvePolicyOptions } from './policy/resolve-policy.js';
 export {
   formatTunedPolicy,
   readTunedPolicy,

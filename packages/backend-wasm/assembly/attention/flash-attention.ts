@@ -174,8 +174,9 @@ function nextChunk(): bool {
     if (cache.highestPosition < 0) continue;
     const farthest = panels.lowestLane - cache.highestPosition;
     const nearest = panels.highestLane - cache.lowestPosition;
-    if (farthest > cache.maxDistance || nearest < cache.minDistance) continue;
-    const isSeen = !cache.hasEmptySlot && farthest >= cache.minDistance && nearest <= cache.maxDistance;
+    if (farthest > cache.reachOf(panels.lowestLane) || nearest < cache.minDistance) continue;
+    const isNear = nearest <= cache.reachOf(panels.highestLane);
+    const isSeen = !cache.hasEmptySlot && farthest >= cache.minDistance && isNear;
     chunkPositions = isSeen ? 0 : positions;
     chunkIndex = index;
     chunkCount = count;
@@ -284,8 +285,7 @@ function attendF64(lane: i32, begin: i32, limit: i32, output: usize, state: usiz
   let denominator: f64 = hasSink ? 1 : 0;
   for (let slot = begin; slot < limit; slot++) {
     const index = cache.slotIndex(tile.sequence, slot);
-    if (!cache.isVisible(panels.positionOfLane(lane), cache.positionAt(index), cache.minDistance, cache.maxDistance))
-      continue;
+    if (!cache.sees(panels.positionOfLane(lane), cache.positionAt(index))) continue;
     let logit = dotF64(query, cache.keysOf(index, tile.kvHead, 1, key), cache.headDim) * <f64>cache.scale;
     if (cache.softCap !== 0) logit = <f64>cache.softCap * Math.tanh(logit / <f64>cache.softCap);
     if (logit === -Infinity) continue;

@@ -24,6 +24,8 @@ export let softCap: f32 = 0;
 /** A query sees keys at distances of `minDistance` to `maxDistance`; keys after the query have negative distances. */
 export let minDistance: i32 = 0;
 export let maxDistance: i32 = 0;
+/** Whether a query sees only its own chunk of `maxDistance + 1` positions. */
+export let isChunked: bool = false;
 /** Address of the learned sinks; 0 without them. */
 export let sinkLogits: usize = 0;
 
@@ -73,6 +75,7 @@ export function enterCache(): void {
   const window = inputs.attributes.window;
   maxDistance = window === 0 ? i32.MAX_VALUE : isCausal ? window - 1 : window >> 1;
   minDistance = isCausal ? 0 : -maxDistance;
+  isChunked = inputs.attributes.chunked;
 }
 
 /** Sets the learned sinks of the record, after `enterCache`. */
@@ -177,6 +180,16 @@ export function scanPositions(at: usize, count: i32): void {
   lowestPosition = <i32>minU4(low);
   highestPosition = maxLane<i32>(high);
   hasEmptySlot = v128.any_true(i32x4.lt_s(top, i32x4.splat(0)));
+}
+
+/** The largest distance of a key that a query sees. */
+export function reachOf(query: i32): i32 {
+  return isChunked ? query % (maxDistance + 1) : maxDistance;
+}
+
+/** Whether a query sees a key, as the record says. */
+export function sees(query: i32, key: i32): bool {
+  return isVisible(query, key, minDistance, reachOf(query));
 }
 
 /** Whether a query sees a key at a distance of `near` to `far`. */

@@ -281,7 +281,10 @@ export function hideLanes(panel: i32, row: i32, part: usize, position: i32, low:
   v128.store(at, v128.bitselect(minusInfinity(), v128.load(at), hidden));
 }
 
-/** Hides each row from the scanned lanes that do not see its position; empty slots and positions >= `limit`, from all. */
+/**
+ * Hides each row from the scanned lanes that do not see its position; empty slots and positions >= `limit`, from all. Chunks have
+ * `high + 1` positions.
+ */
 export function maskRows(
   panel: i32,
   count: i32,
@@ -292,8 +295,9 @@ export function maskRows(
 ): void {
   for (let j = 0; j < count; j++) {
     const position = intAt(positions, j);
+    const far = cache.isChunked ? high - (position % (high + 1)) : high;
     if (position < 0 || position >= limit) dropRow(j);
-    else if (lowestLane - position < low || highestLane - position > high) hideRow(panel, j, position, low, high);
+    else if (lowestLane - position < low || highestLane - position > far) hideRow(panel, j, position, low, far);
   }
 }
 

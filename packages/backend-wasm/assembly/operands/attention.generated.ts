@@ -241,4 +241,7 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
+  }
 }

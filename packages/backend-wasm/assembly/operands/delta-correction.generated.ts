@@ -341,7 +341,10 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
+  }
   /* @inline */ static get delta(): i32 {
-    return attributeI(4);
+    return attributeI(5);
   }
 }

@@ -411,19 +411,22 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
-  /* @inline */ static get chunk(): i32 {
-    return attributeI(4);
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
   }
-  /* @inline */ static get local(): i32 {
+  /* @inline */ static get chunk(): i32 {
     return attributeI(5);
   }
-  /* @inline */ static get heavy(): i32 {
+  /* @inline */ static get local(): i32 {
     return attributeI(6);
   }
-  /* @inline */ static get sinks(): i32 {
+  /* @inline */ static get heavy(): i32 {
     return attributeI(7);
   }
+  /* @inline */ static get sinks(): i32 {
+    return attributeI(8);
+  }
   /* @inline */ static get mass(): bool {
-    return attributeI(8) !== 0;
+    return attributeI(9) !== 0;
   }
 }

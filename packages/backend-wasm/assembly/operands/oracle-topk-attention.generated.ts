@@ -270,10 +270,13 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
+  }
   /* @inline */ static get k(): i32 {
-    return attributeI(4);
+    return attributeI(5);
   }
   /* @inline */ static get mass(): bool {
-    return attributeI(5) !== 0;
+    return attributeI(6) !== 0;
   }
 }

@@ -386,25 +386,28 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
-  /* @inline */ static get rank(): i32 {
-    return attributeI(4);
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
   }
-  /* @inline */ static get topK(): i32 {
+  /* @inline */ static get rank(): i32 {
     return attributeI(5);
   }
-  /* @inline */ static get local(): i32 {
+  /* @inline */ static get topK(): i32 {
     return attributeI(6);
   }
-  /* @inline */ static get meanValue(): bool {
-    return attributeI(7) !== 0;
+  /* @inline */ static get local(): i32 {
+    return attributeI(7);
   }
-  /* @inline */ static get temperature(): bool {
+  /* @inline */ static get meanValue(): bool {
     return attributeI(8) !== 0;
   }
-  /* @inline */ static get grouped(): bool {
+  /* @inline */ static get temperature(): bool {
     return attributeI(9) !== 0;
   }
-  /* @inline */ static get mass(): bool {
+  /* @inline */ static get grouped(): bool {
     return attributeI(10) !== 0;
+  }
+  /* @inline */ static get mass(): bool {
+    return attributeI(11) !== 0;
   }
 }

@@ -319,13 +319,16 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
-  /* @inline */ static get local(): i32 {
-    return attributeI(4);
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
   }
-  /* @inline */ static get sinks(): i32 {
+  /* @inline */ static get local(): i32 {
     return attributeI(5);
   }
+  /* @inline */ static get sinks(): i32 {
+    return attributeI(6);
+  }
   /* @inline */ static get mass(): bool {
-    return attributeI(6) !== 0;
+    return attributeI(7) !== 0;
   }
 }

@@ -363,23 +363,26 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
+  }
   /* @inline */ static get local(): i32 {
-    return attributeI(4);
+    return attributeI(5);
   }
   /* @inline */ static get logStride(): bool {
-    return attributeI(5) !== 0;
+    return attributeI(6) !== 0;
   }
   /* @inline */ static get landmarks(): i32 {
-    return attributeI(6);
+    return attributeI(7);
   }
   /* @inline */ static get logCount(): bool {
-    return attributeI(7) !== 0;
+    return attributeI(8) !== 0;
   }
   /* @inline */ static get mass(): bool {
-    return attributeI(24) !== 0;
+    return attributeI(25) !== 0;
   }
   /* @inline */ static global(index: i32): i32 {
-    return attributeI(8 + index);
+    return attributeI(9 + index);
   }
 }
 

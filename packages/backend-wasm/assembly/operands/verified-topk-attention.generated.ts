@@ -383,28 +383,31 @@ export class attributes {
   /* @inline */ static get softCap(): f32 {
     return attributeF(3);
   }
+  /* @inline */ static get chunked(): bool {
+    return attributeI(4) !== 0;
+  }
   /* @inline */ static get budget(): i32 {
-    return attributeI(4);
+    return attributeI(5);
   }
   /* @inline */ static get epsilon(): f32 {
-    return attributeF(5);
+    return attributeF(6);
   }
   /* @inline */ static get sinks(): i32 {
-    return attributeI(6);
-  }
-  /* @inline */ static get local(): i32 {
     return attributeI(7);
   }
+  /* @inline */ static get local(): i32 {
+    return attributeI(8);
+  }
   /* @inline */ static get mass(): bool {
-    return attributeI(8) !== 0;
+    return attributeI(9) !== 0;
   }
   /* @inline */ static get quantile(): f32 {
-    return attributeF(9);
+    return attributeF(10);
   }
   /* @inline */ static get sample(): i32 {
-    return attributeI(10);
+    return attributeI(11);
   }
   /* @inline */ static get seed(): i32 {
-    return attributeI(11);
+    return attributeI(12);
   }
 }

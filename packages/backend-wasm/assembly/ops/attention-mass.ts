@@ -57,8 +57,7 @@ function addToken(token: i32, sequence: i32, kvHead: i32, mass: usize): void {
         v128.store(row + ((<usize>i) << 2), logits4(query, k0, k1, k2, min<usize>(k2 + cache.keyStride, last)));
       }
       for (let i = 0; i < count; i++) {
-        const isSeen = cache.isVisible(position, cache.positionAt(index + i), cache.minDistance, cache.maxDistance);
-        if (!isSeen) store<f32>(row + ((<usize>i) << 2), -Infinity);
+        if (!cache.sees(position, cache.positionAt(index + i))) store<f32>(row + ((<usize>i) << 2), -Infinity);
       }
     }
     slot += count;

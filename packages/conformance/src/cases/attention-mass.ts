@@ -61,6 +61,7 @@ export const attentionMassCases: readonly KernelCase[] = [
   massCase(sparseSetup('any order', shuffled)),
   massCase(sparseSetup('any order', shuffled), true),
   massCase(sparseSetup('any order, window of 9', { ...shuffled, window: 9 }), true),
+  massCase(sparseSetup('any order, chunks of 9', { ...shuffled, window: 9, chunked: true })),
   massCase(sparseSetup('any order, bidirectional', { ...shuffled, causal: false, window: 21 })),
   massCase(sparseSetup('prefill of 70', { contextLengths: [70], queries: chunkOf(70) })),
   massCase(sparseSetup('prefill of 70', { contextLengths: [70], queries: chunkOf(70) }), true),

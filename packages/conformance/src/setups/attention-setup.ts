@@ -27,6 +27,8 @@ export interface AttentionSetup {
   readonly numDistinctKeys?: number;
   readonly causal: boolean;
   readonly window: number;
+  /** Whether windows are chunks. Default: they slide. */
+  readonly chunked?: boolean;
   readonly softCap: number;
   /** Standard deviation of learned sinks. Default: there are none. */
   readonly sinkSpread?: number;
@@ -72,8 +74,8 @@ export interface AttentionProblem {
 
 /** Attributes of the ops that solve the problem. */
 export function attentionAttributes(setup: AttentionSetup): Record<string, number | boolean> {
-  const { headDim, causal, window, softCap } = setup;
-  return { scale: 1 / Math.sqrt(headDim), causal, window, softCap };
+  const { headDim, causal, window, chunked = false, softCap } = setup;
+  return { scale: 1 / Math.sqrt(headDim), causal, window, softCap, ...(chunked ? { chunked } : {}) };
 }
 
 /** A random problem, reproducible from its seed. */
@@ -166,9 +168,10 @@ function fillSlot(cache: CaseTensor, rng: Rng, block: number, offset: number): F
 }
 
 /** Whether a key is visible to a query; negative positions are empty slots. */
-function isVisible({ causal, window }: AttentionSetup, query: number, key: number): boolean {
+function isVisible({ causal, window, chunked }: AttentionSetup, query: number, key: number): boolean {
   if (key < 0 || (causal && key > query)) return false;
   if (window === 0) return true;
+  if (chunked === true) return Math.floor(key / window) === Math.floor(query / window);
   return causal ? key > query - window : Math.abs(key - query) <= window >> 1;
 }
 

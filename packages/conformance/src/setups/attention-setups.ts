@@ -74,6 +74,10 @@ export const attentionSetups: readonly AttentionSetup[] = [
   ...[1, 3, 16].map((blockSize) => setup(`several sequences in blocks of ${blockSize}`, { ...paged, blockSize })),
   ...[1, 2, 3, 8, 100].map((window) => setup(`window of ${window}`, { ...paged, window })),
   ...[0, 1, 2, 7, 8].map((window) => setup(`bidirectional, window of ${window}`, { ...paged, causal: false, window })),
+  ...[1, 6, 100].map((window) => setup(`chunks of ${window}`, { ...paged, window, chunked: true })),
+  // a block within the reach of a window of 9, but not of the chunk
+  setup('decode in chunks of 9', { contextLengths: [17], queries: [[0, 16]], window: 9, chunked: true }),
+  setup('prefill of 40 in chunks of 9', { contextLengths: [40], queries: prefill(40), window: 9, chunked: true }),
   setup('everything out of the window', { queries: [[0, 40]], window: 4 }),
   ...[0.5, 5, 50].map((softCap) => setup(`cap of ${softCap}`, { ...paged, softCap })),
   setup('cap and window', { ...paged, softCap: 20, window: 5, causal: false }),
@@ -125,6 +129,11 @@ export const attentionSetups: readonly AttentionSetup[] = [
   setup('eight heads per KV head', wide),
   setup('eight heads per KV head, some slots empty', { ...wide, ...paged, blockSize: 16 }),
   setup('eight heads per KV head, window', { ...wide, window: 70, softCap: 20 }),
+  setup('eight heads per KV head, chunks of 70', {
+    ...{ ...wide, window: 70, chunked: true },
+    // the last and the first query of a chunk, and one within
+    queries: [139, 140, 199].map((position) => [0, position]),
+  }),
   setup('eight heads per KV head, heads of 24 / 40', { ...wide, headDim: 24, valueDim: 40, blockSize: 24 }),
   setup('eight heads per KV head, heads of 20 / 12', { ...wide, headDim: 20, valueDim: 12 }),
   setup('six heads per KV head, f32 keys', { ...wide, numHeads: 12, keyDType: 'f32' }),

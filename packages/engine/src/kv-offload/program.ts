@@ -43,6 +43,8 @@ export interface StreamShape extends KvRows {
   readonly numHeads: number;
   readonly scale: number;
   readonly window: number;
+  /** Whether the window is a chunk. */
+  readonly chunked: boolean;
   readonly softCap: number;
 }
 
@@ -91,7 +93,7 @@ function gatherStates(
   };
 }
 
-function shapeOf({ q, kv, scale, window, softCap }: LayerAttention): StreamShape {
+function shapeOf({ q, kv, scale, window, chunked = false, softCap }: LayerAttention): StreamShape {
   const [, numHeads, headDim] = q.shape;
   const [, numKvHeads, blockSize] = kv.keys.shape;
   return {
@@ -103,6 +105,7 @@ function shapeOf({ q, kv, scale, window, softCap }: LayerAttention): StreamShape
     dtype: { keys: kv.keys.dtype, values: kv.values.dtype },
     scale,
     window,
+    chunked,
     softCap,
   };
 }
@@ -137,9 +140,10 @@ export class TieredAttention {
 
   readonly lower: AttentionLowering = (b, node) => {
     const { numRows, numParts, attention, mayChoose, onLayer } = this.#options;
-    const { layer, q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
+    const { layer, q, positions, sequences, kv, sinkLogits } = node;
     const { queryRows, stateRows } = this.#rowsIn(b);
     const shape = shapeOf(node);
+    const { scale, window, chunked, softCap } = shape;
     const boundary = `tiers.${layer}`;
     const tensors = tierTensors(b, shape, numRows + 1);
     const policy = attention.choosing.get(layer);
@@ -150,7 +154,8 @@ export class TieredAttention {
     onLayer({ layer, boundary, shape, policy });
     const cold = gatherStates(b, tensors, stateRows, shape);
     if (mayChoose && policy !== undefined) return finish(b, cold, sinkLogits);
-    const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
+    const attributes = { scale, window, chunked, softCap, numParts };
+    const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, attributes);
     const { m: m2, l: l2, o: o2 } = cold;
     return finish(b, b.append('attention-merge', { ...hot, m2, l2, o2 }), sinkLogits);
   };
@@ -227,7 +232,7 @@ export function buildChosenProgram(shape: StreamShape, sizes: ChosenSizes): Prog
 }
 
 function buildAddition(shape: StreamShape, sizes: StreamSizes, staging: Staging): Program {
-  const { headDim, valueDim, dtype, scale, window, softCap } = shape;
+  const { headDim, valueDim, dtype, scale, window, chunked, softCap } = shape;
   const { blockSize, numSplits, scalars } = staging;
   const [numHeads, numKvHeads] = [shape.numHeads / numSplits, shape.numKvHeads / numSplits];
   const b = new ProgramBuilder({ T: sizes.maxTokens * numSplits });
@@ -242,7 +247,8 @@ function buildAddition(shape: StreamShape, sizes: StreamSizes, staging: Staging)
     contextLengths: b.scalar('contextLengths', scalars.contextLengths),
   };
   const { numParts } = sizes;
-  const { m: m2, l: l2, o: o2 } = b.append('attention-partial', inputs, { scale, window, softCap, numParts });
+  const attributes = { scale, window, chunked, softCap, numParts };
+  const { m: m2, l: l2, o: o2 } = b.append('attention-partial', inputs, attributes);
   const states = gatherStates(b, tensors, rows, { numHeads, valueDim });
   const { m, l, o } = b.append('attention-merge', { ...states, m2, l2, o2 }) as Record<'m' | 'l' | 'o', ProgramTensor>;
   const store = (x: ProgramTensor, width: number, y: ProgramTensor): void =>

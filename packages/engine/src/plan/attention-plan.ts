@@ -2,7 +2,7 @@
 import { TraceLowering, type TracedLayer } from './attention-trace.js';
 import { MassLowering } from './eviction.js';
 import type { VisitedLayers } from './visited-layers.js';
-import type { DecoderProgramOptions } from '@winnow/models';
+import type { DecoderConfig, DecoderProgramOptions } from '@winnow/models';
 import type { AttentionLowering } from '@winnow/ops';
 import {
   attentionRequirements,
@@ -41,7 +41,7 @@ export interface AttentionPlan {
 export interface AttentionPlanOptions {
   /** The policies, as `chooseAttention` found them. */
   readonly attention: AttentionSpec | string;
-  readonly numLayers: number;
+  readonly config: LayersConfig;
   /** Tokens per block of the cache unless policies need another number. */
   readonly usualBlockSize: number;
   /** The last attention layer, if programs accumulate the attention mass of each slot. */
@@ -53,14 +53,28 @@ export interface AttentionPlanOptions {
   readonly notice: (text: string) => void;
 }
 
+type LayersConfig = Pick<DecoderConfig, 'numLayers' | 'isChunked' | 'windowedLayers'>;
+
+function chunkedLayersOf({ isChunked, windowedLayers }: LayersConfig): readonly boolean[] | undefined {
+  return isChunked === true ? windowedLayers : undefined;
+}
+
+/** The policies of the layers; those whose windows are chunks are dense. @throws {ArgumentError} as `resolvePolicy` does */
+export function policiesOf(spec: AttentionSpec | string, config: LayersConfig): readonly LayerPolicy[] {
+  return resolvePolicy(spec, { numLayers: config.numLayers, denseLayers: chunkedLayersOf(config) });
+}
+
 /** @throws {ArgumentError} for a policy that is invalid or that this model or cache does not support */
 export function planAttention(options: AttentionPlanOptions): AttentionPlan {
-  const { numLayers, usualBlockSize, onTracedLayer, visited, notice } = options;
+  const { config, usualBlockSize, onTracedLayer, visited, notice } = options;
   const spec = checkAttention(options.attention);
-  const layers = resolvePolicy(spec, { numLayers });
+  const layers = policiesOf(spec, config);
   const requirements = attentionRequirements(layers);
   const blockSize = blockSizeFor(requirements, usualBlockSize);
   const isDense = layers.every(({ prefill, decode }) => prefill.kind === 'dense' && decode.kind === 'dense');
+  if (!isDense && chunkedLayersOf(config)?.includes(true) === true) {
+    notice(`layers with chunked attention are dense under ${formatAttention(spec)}`);
+  }
   const reported = new Set<string>();
   const noticeOnce = (text: string): void => {
     if (!reported.has(text)) notice(text);
@@ -101,10 +115,10 @@ const maxReach = 2 ** 31 - 1;
 function withinImage(policy: AttentionLowering | undefined): AttentionLowering {
   return (b, node) => {
     policy?.(b, node);
-    const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
+    const { q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = node;
     // a bidirectional window of this size reaches `window - 1` positions back
     const reach = window === 0 ? 0 : Math.min(maxReach, Math.max(1, 2 * (window - 1)));
-    const attributes = { scale, window: reach, softCap, causal: false };
+    const attributes = { scale, window: reach, chunked, softCap, causal: false };
     return b.activation('attention', { q, positions, sequences, ...kv, sinkLogits }, attributes);
   };
 }

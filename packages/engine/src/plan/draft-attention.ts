@@ -1,7 +1,8 @@
 /** The attention of the program that drafts with the weights and the cache of the model: `speculative: 'self=POLICY'`. */
 import type { DecoderConfig, DecoderProgramOptions } from '@winnow/models';
-import { createAttentionLowering, resolvePolicy, type AttentionPolicy } from '@winnow/sparse-attention';
+import { createAttentionLowering, type AttentionPolicy } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
+import { policiesOf } from './attention-plan.js';
 
 /**
  * @throws {ArgumentError} for a policy with data of its own in the cache, which rejected drafts would change, and for models with
@@ -9,17 +10,17 @@ import { ArgumentError } from '@winnow/tensor';
  */
 export function draftAttention(
   text: string,
-  { numLayers, recurrentLayers }: DecoderConfig,
+  config: DecoderConfig,
   notice: (text: string) => void,
 ): Pick<DecoderProgramOptions, 'attention'> {
-  const layers = resolvePolicy(text, { numLayers }).map(({ decode }) => ({ prefill: decode, decode }));
+  const layers = policiesOf(text, config).map(({ decode }) => ({ prefill: decode, decode }));
   const unsuitable = layers.find(({ decode }) => keepsData(decode));
   if (unsuitable !== undefined) {
     const expected =
       'self=streaming:..., self=sparq:mean=false,... or self=dense: policies that keep no data beside keys and values';
     throw new ArgumentError({ argument: 'speculative', expected, actual: `self=${text}` });
   }
-  if (recurrentLayers?.includes(true) === true) {
+  if (config.recurrentLayers?.includes(true) === true) {
     const expected = 'lookup | draft | off for a model with recurrent states';
     throw new ArgumentError({ argument: 'speculative', expected, actual: `self=${text}` });
   }

@@ -59,13 +59,13 @@ export class MassLowering {
   }
 
   readonly lower: AttentionLowering = (b, node) => {
-    const { layer, q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
+    const { layer, q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = node;
     if (sinkLogits !== undefined) {
       const expected = 'oldest, since masses do not include the learned sinks of this model';
       throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: 'least-attended' });
     }
     const inputs = { q, positions, sequences, ...kv, previous: this.#previous };
-    this.#previous = b.activation('attention-mass', inputs, { scale, window, softCap });
+    this.#previous = b.activation('attention-mass', inputs, { scale, window, chunked, softCap });
     if (layer === this.#lastLayer) b.output(outputName, this.#previous);
     return lowerDenseAttention(b, node);
   };

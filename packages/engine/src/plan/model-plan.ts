@@ -118,7 +118,7 @@ export function planModel(
   const visited = options.trace?.visitedKeys === true ? new VisitedLayers() : undefined;
   const attention = planAttention({
     attention: chosen,
-    numLayers: config.numLayers,
+    config,
     usualBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
     massUpTo: sizes.heavyHitters && sizes.attending.at(-1),

@@ -7,6 +7,8 @@ export interface VisitedLayer {
   readonly layer: number;
   /** Number of keys that a query may attend to, including itself; 0 for all. */
   readonly window: number;
+  /** Whether the window is a chunk. Default: it slides. */
+  readonly chunked?: boolean;
 }
 
 /** Name of the i32 output `[T]` or `[T, K]`: keys of each query head. */
@@ -30,8 +32,8 @@ export class VisitedLayers {
   /** @param attend the lowering that attends */
   wrap(attend: AttentionLowering = lowerDenseAttention): AttentionLowering {
     return (b, node) => {
-      const { layer, window } = node;
-      this.#layers.set(layer, { layer, window });
+      const { layer, window, chunked = false } = node;
+      this.#layers.set(layer, { layer, window, chunked });
       return attend(b, node);
     };
   }

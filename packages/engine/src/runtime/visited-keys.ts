@@ -62,7 +62,7 @@ export class VisitedKeys {
   #add(readers: readonly LayerReader[], token: number, numSlots: number): void {
     this.#numTokens++;
     for (const { counts, width, rows } of readers) {
-      const numVisible = counts.window === 0 ? numSlots : Math.min(counts.window, numSlots);
+      const numVisible = visibleKeys(counts, numSlots);
       counts.numVisible += numVisible;
       const { numVisited } = counts;
       for (let head = 0; head < numVisited.length; head++) {
@@ -72,6 +72,12 @@ export class VisitedKeys {
       }
     }
   }
+}
+
+/** Keys that the last of this many tokens may attend to. */
+function visibleKeys({ window, chunked }: VisitedLayer, numSlots: number): number {
+  if (window === 0) return numSlots;
+  return chunked === true ? ((numSlots - 1) % window) + 1 : Math.min(window, numSlots);
 }
 
 /** Counts the tokens of the last step of a program. */

@@ -41,6 +41,8 @@ export interface ExpertConfig {
   readonly normalize: boolean;
   /** Factor applied to the weights. */
   readonly scale: number;
+  /** The weight of the only selected expert scales its input instead of its result. Default: its result. */
+  readonly scalesInput?: true;
   /** The clamped GLU of gpt-oss, as in the op `glu`. Default: none. */
   readonly clamp?: { readonly limit: number; readonly alpha: number };
   /** Whether each layer has experts. */
@@ -67,6 +69,8 @@ export interface DecoderConfig {
   readonly slidingWindow: number;
   /** Which layers use the sliding window. Default: all. */
   readonly windowedLayers?: readonly boolean[];
+  /** The window does not slide: a query sees the keys of its own chunk of that size. Requires `windowedLayers`. */
+  readonly isChunked?: true;
   /** Number of learned positions, which the context cannot exceed. */
   readonly maxPositions?: number;
   /** Whether the output matrix is the embedding table (tied embeddings). */

@@ -105,6 +105,8 @@ export type WeightOf = (name: string) => ProgramTensor | undefined;
 export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' | 'scale'> {
   /** Default 0: all keys. */
   readonly window?: number;
+  /** As in `LayerAttention`. */
+  readonly chunked?: boolean;
   /** Default 0: none. */
   readonly softCap?: number;
   /** Learned sinks `[N]`, as in `LayerAttention`. */
@@ -282,7 +284,7 @@ class DecoderStepBuilder implements DecoderStep {
 
   readonly attend = (layer: number, request: AttentionRequest): ProgramTensor => {
     const { b, config, positions, sequences, slots } = this;
-    const { scale, window = 0, softCap = 0, sinkLogits, rotateQuery, rows } = request;
+    const { scale, window = 0, chunked = false, softCap = 0, sinkLogits, rotateQuery, rows } = request;
     const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
     const keyDim = storedHeadDim(config.headDim, cache.dtype.keys);
     const kv = this.#kvOf(layer);
@@ -292,7 +294,7 @@ class DecoderStepBuilder implements DecoderStep {
     const v = this.#resized(request.v, storedHeadDim(config.headDim, cache.dtype.values));
     b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
     const y = attention(b, {
-      ...{ layer, q, k, v, positions, sequences, slots, kv, scale, softCap, ...rows },
+      ...{ layer, q, k, v, positions, sequences, slots, kv, scale, chunked, softCap, ...rows },
       window: Math.min(window, maxWindow),
       ...(sinkLogits === undefined ? {} : { sinkLogits }),
       rotateQuery: rotateQuery === undefined ? () => q : (at) => toKey(rotateQuery(at)),

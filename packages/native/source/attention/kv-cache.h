@@ -46,7 +46,7 @@ struct KvCache {
   const int32_t *slotPositions = inputs::slotPositions::address(record), *blockTable = inputs::blockTable::address(record);
   const int32_t* contextLengths = inputs::contextLengths::address(record);
   float scale = inputs::attributes::scale(record), softCap = inputs::attributes::softCap(record);
-  bool isCausal = inputs::attributes::causal(record);
+  bool isCausal = inputs::attributes::causal(record), isChunked = inputs::attributes::chunked(record);
   int32_t window = inputs::attributes::window(record);
   /** A query sees keys at distances of `minDistance` to `maxDistance`; keys after the query have negative distances. */
   int32_t maxDistance = window == 0 ? INT32_MAX : isCausal ? window - 1 : window >> 1;
@@ -84,8 +84,10 @@ struct KvCache {
   bool sharesSlots(int32_t a, int32_t b, bool cutsByToken) const {
     return sequences[a] == sequences[b] && (!cutsByToken || cutContext(a).slots == cutContext(b).slots);
   }
+  /** The largest distance of a key that a query sees: chunks have `maxDistance + 1` positions. */
+  int32_t reachOf(int32_t query) const { return isChunked ? query % (maxDistance + 1) : maxDistance; }
   bool isVisible(int32_t query, int32_t key) const {
-    return key >= 0 && key < limit && query - key >= minDistance && query - key <= maxDistance;
+    return key >= 0 && key < limit && query - key >= minDistance && query - key <= reachOf(query);
   }
   /** Number of slots, out of `count` consecutive ones, that a query at a position sees. */
   int32_t countVisible(int32_t query, int32_t index, int32_t count) const {

@@ -31,8 +31,9 @@ template <class FLASH, class F> void forChunks(const KvCache& cache, const FLASH
     if (high < 0 || low >= static_cast<uint32_t>(cache.limit)) continue;
     const int32_t farthest = flash.lowestPosition() - high;
     const int32_t nearest = flash.highestPosition() - static_cast<int32_t>(low);
-    if (farthest > cache.maxDistance || nearest < cache.minDistance) continue;
-    const bool isSeen = top < static_cast<uint32_t>(cache.limit) && farthest >= cache.minDistance && nearest <= cache.maxDistance;
+    if (farthest > cache.reachOf(flash.lowestPosition()) || nearest < cache.minDistance) continue;
+    const bool isNear = farthest >= cache.minDistance && nearest <= cache.reachOf(flash.highestPosition());
+    const bool isSeen = top < static_cast<uint32_t>(cache.limit) && isNear;
     const Chunk chunk = {index, count, isSeen ? nullptr : positions};
     if (previous.count > 0) use(previous, chunk);
     previous = chunk;
@@ -45,7 +46,8 @@ inline void findVisibility(const KvCache& cache, const Chunk& chunk, Visibility*
   for (int32_t i = 0; i < chunk.count; i++) {
     const int32_t position = chunk.positions[i];
     const bool isHidden = position < 0 || position >= cache.limit;
-    to[i] = isHidden ? HIDDEN : Visibility{position, cache.minDistance, cache.maxDistance, 0};
+    const int32_t far = cache.maxDistance - (cache.isChunked ? cache.reachOf(position) : 0);  // the end of a chunked window
+    to[i] = isHidden ? HIDDEN : Visibility{position, cache.minDistance, far, 0};
   }
 }
 

@@ -17,17 +17,26 @@ export const attentionAttributes: Readonly<Record<string, AttributeSpec>> = {
   window: { kind: 'number', integer: true, default: 0 },
   /** 0: none. Otherwise logits `s` become `cap * tanh(s / cap)`. */
   softCap: { kind: 'number', default: 0 },
+  /**
+   * The window does not slide: it begins at the last multiple of its size up to the query's position, so that a query sees
+   * the keys of its own chunk. Causal attention with a window only; `chunkedOps` support it.
+   */
+  chunked: { kind: 'boolean', default: false },
 };
+
+/** Ops that support `chunked`. */
+const chunkedOps: readonly string[] = ['attention', 'attention-partial', 'attention-mass'];
 
 /** The same rule as a function of positions; keys in empty slots (negative positions) are never visible. */
 export function visibility(attributes: Attributes): (queryPosition: number, keyPosition: number) => boolean {
   const causal = attributes['causal'] as boolean;
   const window = attributes['window'] as number;
+  const isChunked = attributes['chunked'] as boolean;
   const reach = window === 0 ? Infinity : causal ? window - 1 : Math.floor(window / 2);
   return (queryPosition, keyPosition) => {
     if (keyPosition < 0) return false;
     const distance = queryPosition - keyPosition;
-    return distance <= reach && distance >= (causal ? 0 : -reach);
+    return distance <= (isChunked ? queryPosition % window : reach) && distance >= (causal ? 0 : -reach);
   };
 }
 
@@ -44,7 +53,7 @@ export function sinksAndWindow({ sinks, local }: Attributes): (queryPosition: nu
 export function checkAttention(
   op: string,
   { q, keys }: Readonly<Record<string, readonly Dim[]>>,
-  { window, softCap }: Attributes,
+  { window, softCap, causal, chunked }: Attributes,
 ): void {
   const [, numHeads] = q;
   const [, numKvHeads, blockSize] = keys;
@@ -62,4 +71,11 @@ export function checkAttention(
       throw new ArgumentError({ argument: `${op}: ${name}`, expected: '0 or more', actual: String(value) });
     }
   }
+  if (chunked !== true) return;
+  const refuse = (expected: string, actual: string): never => {
+    throw new ArgumentError({ argument: `${op}: chunked`, expected, actual });
+  };
+  if (!chunkedOps.includes(op)) refuse(`false, since only ${chunkedOps.join(', ')} support it`, 'true');
+  if (causal !== true) refuse('causal attention', 'bidirectional attention');
+  if (window === 0) refuse('a window, the size of a chunk', 'a window of 0');
 }

@@ -23,6 +23,8 @@ export interface LayerAttention {
    * only narrow it.
    */
   readonly window: number;
+  /** The window is a chunk, as the attribute `chunked` of the op `attention`. Default: it slides. Dense attention only. */
+  readonly chunked?: boolean;
   /** 0: off. Otherwise logits `s` become `cap * tanh(s / cap)`. */
   readonly softCap: number;
   /** Learned sinks `[N]`: a logit per query head, as in the op `attention`. Not all policies support them. */
@@ -49,6 +51,6 @@ export type AttentionLowering = (b: ProgramBuilder, request: LayerAttention) => 
 
 /** Exact attention to all visible keys. */
 export const lowerDenseAttention: AttentionLowering = (b, request) => {
-  const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = request;
-  return b.activation('attention', { q, positions, sequences, ...kv, sinkLogits }, { scale, window, softCap });
+  const { q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = request;
+  return b.activation('attention', { q, positions, sequences, ...kv, sinkLogits }, { scale, window, softCap, chunked });
 };

@@ -66,6 +66,15 @@ describe('attention: masks and heads', () => {
     expect(mean({ causal: true, window: 2 }, 9)).toBe(0); // every key is outside the window
   });
 
+  it('sees the keys of its chunk', () => {
+    const cache = cacheOf([[0], [0], [0], [0], [0]], [[1], [10], [100], [1000], [10000]]);
+    const mean = (position: number, window: number): number =>
+      runOp('attention', { ...query([1], position), ...cache }, { scale: 1, window, chunked: true })['y'][0];
+    expect([0, 1, 2, 3, 4].map((position) => mean(position, 2))).toEqual([1, 5.5, 100, 550, 10000]);
+    expect(mean(4, 3)).toBeCloseTo(11000 / 2, 2);
+    expect(mean(5, 5)).toBe(0); // its chunk has no keys
+  });
+
   it('caps logits before the softmax', () => {
     const cache = cacheOf([[1000], [-1000]], [[1], [0]]);
     const { y } = runOp('attention', { ...query([1], 5), ...cache }, { scale: 1, softCap: 0.5 });

@@ -74,6 +74,24 @@ const rejected: [string, () => unknown, new (...args: never[]) => Error, string]
     'softCap',
   ],
   [
+    'chunks in an op without them',
+    () => infer('oracle-topk-attention', { ...queries, ...cache }, { scale: 1, k: 4, window: 8, chunked: true }),
+    ArgumentError,
+    'false, since only attention, attention-partial, attention-mass support it',
+  ],
+  [
+    'chunks of no size',
+    () => infer('attention', { ...queries, ...cache }, { scale: 1, chunked: true }),
+    ArgumentError,
+    'expected a window, the size of a chunk',
+  ],
+  [
+    'chunks in bidirectional attention',
+    () => infer('attention', { ...queries, ...cache }, { scale: 1, window: 8, chunked: true, causal: false }),
+    ArgumentError,
+    'expected causal attention',
+  ],
+  [
     'no parts',
     () => infer('attention-partial', { ...queries, ...cache }, { scale: 1, numParts: 0 }),
     ArgumentError,
@@ -148,7 +166,7 @@ describe('inferOp', () => {
 
   it('adds defaults and rounds numbers to f32', () => {
     const { attributes } = infer('attention', { ...queries, ...cache }, { scale: 0.1 });
-    expect(attributes).toEqual({ scale: Math.fround(0.1), causal: true, window: 0, softCap: 0 });
+    expect(attributes).toEqual({ scale: Math.fround(0.1), causal: true, window: 0, softCap: 0, chunked: false });
   });
 
   it.each(rejected)('rejects %s', (_name, act, error, message) => {

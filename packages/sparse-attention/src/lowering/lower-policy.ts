@@ -40,6 +40,12 @@ function checkSinks(policy: AttentionPolicy, { sinkLogits }: LayerAttention): vo
   throw new ArgumentError({ argument: 'attention of a model with learned sinks', expected, actual });
 }
 
+/** @throws {ArgumentError} for windows that are chunks under a policy other than dense */
+function checkChunked(policy: AttentionPolicy, { chunked }: LayerAttention): void {
+  if (chunked !== true || policy.kind === 'dense') return;
+  throw new ArgumentError({ argument: 'attention of a layer with chunks', expected: 'dense', actual: policy.kind });
+}
+
 /** The outputs of an op by name: `y` and others (`pairs`, `certificate`, ...). */
 export type AttentionOutputs = Readonly<Record<string, ProgramTensor>>;
 
@@ -67,6 +73,7 @@ export function lowerPolicy(
 ): AttentionOutputs {
   checkCausal(policy, options.causal ?? true);
   checkSinks(policy, request);
+  checkChunked(policy, request);
   return correctOutputs(b, request, policy, lowerKind(b, request, policy, options, mass));
 }
 
@@ -77,13 +84,13 @@ function lowerKind(
   { policies, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
   mass: boolean,
 ): AttentionOutputs {
-  const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = request;
+  const { q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = request;
   const inputs = { q, positions, sequences, ...kv };
   const attributes = { scale, window, softCap, causal, mass };
   switch (policy.kind) {
     case 'dense':
       if (causal) return { y: lowerDenseAttention(b, request) };
-      return b.append('attention', { ...inputs, sinkLogits }, { scale, window, softCap, causal });
+      return b.append('attention', { ...inputs, sinkLogits }, { scale, window, chunked, softCap, causal });
     case 'subquadratic': {
       const size = meanSizeOf(policy);
       const means = size === undefined ? {} : meansOf(b, request, size);

@@ -222,6 +222,11 @@ describe('resolvePolicy', () => {
     ]);
   });
 
+  it('keeps layers dense that have to be', () => {
+    const layers = resolvePolicy('decode=sparq;layers=0:page-topk', { numLayers: 2, denseLayers: [true, false] });
+    expect(layers.map(({ decode }) => decode.kind)).toEqual(['dense', 'sparq']);
+  });
+
   it('rejects layers that the model does not have', () => {
     expect(() => resolvePolicy('layers=3-6:dense', { numLayers: 6 })).toThrow('expected layers from 0 to 5, got 3-6');
     expect(() => resolvePolicy('dense-first=7', { numLayers: 6 })).toThrow('at most 6 layers');

@@ -4,6 +4,12 @@ import { checkAttention } from './attention-spec.js';
 import { inPhase, supportsPhase } from './fields.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerPolicy } from './kinds.js';
 
+export interface ResolvePolicyOptions {
+  readonly numLayers: number;
+  /** Layers that are dense whatever the specification says. Default: none. */
+  readonly denseLayers?: readonly boolean[] | undefined;
+}
+
 /**
  * The policies of layers 0 to `numLayers - 1`. First the policies of the phases, then `denseFirst` and `denseLast`,
  * then the overrides in their order. An override without a phase applies to the phases that its policy supports.
@@ -11,7 +17,7 @@ import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerPolicy } from
  */
 export function resolvePolicy(
   spec: AttentionSpec | string,
-  { numLayers }: { readonly numLayers: number },
+  { numLayers, denseLayers }: ResolvePolicyOptions,
 ): readonly LayerPolicy[] {
   const { prefill, decode, denseFirst, denseLast, layers } = checkAttention(spec);
   if (denseFirst > numLayers || denseLast > numLayers) {
@@ -25,6 +31,7 @@ export function resolvePolicy(
   }
   const dense: AttentionPolicy = { kind: 'dense' };
   return Array.from({ length: numLayers }, (_, layer) => {
+    if (denseLayers?.[layer] === true) return { prefill: dense, decode: dense };
     const isDense = layer < denseFirst || layer >= numLayers - denseLast;
     const resolved: Record<AttentionPhase, AttentionPolicy> = isDense
       ? { prefill: dense, decode: dense }

@@ -118,6 +118,7 @@ struct attributes {
   static bool causal(const Record& record) { return record.attributeI(1) != 0; }
   static int32_t window(const Record& record) { return record.attributeI(2); }
   static float softCap(const Record& record) { return record.attributeF(3); }
+  static bool chunked(const Record& record) { return record.attributeI(4) != 0; }
 };
 
 }  // namespace WINNOW_NAMESPACE::operands::attention_mass

@@ -127,7 +127,8 @@ struct attributes {
   static bool causal(const Record& record) { return record.attributeI(1) != 0; }
   static int32_t window(const Record& record) { return record.attributeI(2); }
   static float softCap(const Record& record) { return record.attributeF(3); }
-  static int32_t numParts(const Record& record) { return record.attributeI(4); }
+  static bool chunked(const Record& record) { return record.attributeI(4) != 0; }
+  static int32_t numParts(const Record& record) { return record.attributeI(5); }
 };
 
 }  // namespace WINNOW_NAMESPACE::operands::attention_partial

@@ -162,7 +162,8 @@ struct attributes {
   static bool causal(const Record& record) { return record.attributeI(1) != 0; }
   static int32_t window(const Record& record) { return record.attributeI(2); }
   static float softCap(const Record& record) { return record.attributeF(3); }
-  static int32_t delta(const Record& record) { return record.attributeI(4); }
+  static bool chunked(const Record& record) { return record.attributeI(4) != 0; }
+  static int32_t delta(const Record& record) { return record.attributeI(5); }
 };
 
 }  // namespace WINNOW_NAMESPACE::operands::delta_correction

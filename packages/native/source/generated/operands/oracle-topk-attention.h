@@ -126,8 +126,9 @@ struct attributes {
   static bool causal(const Record& record) { return record.attributeI(1) != 0; }
   static int32_t window(const Record& record) { return record.attributeI(2); }
   static float softCap(const Record& record) { return record.attributeF(3); }
-  static int32_t k(const Record& record) { return record.attributeI(4); }
-  static bool mass(const Record& record) { return record.attributeI(5) != 0; }
+  static bool chunked(const Record& record) { return record.attributeI(4) != 0; }
+  static int32_t k(const Record& record) { return record.attributeI(5); }
+  static bool mass(const Record& record) { return record.attributeI(6) != 0; }
 };
 
 }  // namespace WINNOW_NAMESPACE::operands::oracle_topk_attention

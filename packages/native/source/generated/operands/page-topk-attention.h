@@ -213,11 +213,12 @@ struct attributes {
   static bool causal(const Record& record) { return record.attributeI(1) != 0; }
   static int32_t window(const Record& record) { return record.attributeI(2); }
   static float softCap(const Record& record) { return record.attributeF(3); }
-  static int32_t budget(const Record& record) { return record.attributeI(4); }
-  static float epsilon(const Record& record) { return record.attributeF(5); }
-  static int32_t sinks(const Record& record) { return record.attributeI(6); }
-  static int32_t local(const Record& record) { return record.attributeI(7); }
-  static bool mass(const Record& record) { return record.attributeI(8) != 0; }
+  static bool chunked(const Record& record) { return record.attributeI(4) != 0; }
+  static int32_t budget(const Record& record) { return record.attributeI(5); }
+  static float epsilon(const Record& record) { return record.attributeF(6); }
+  static int32_t sinks(const Record& record) { return record.attributeI(7); }
+  static int32_t local(const Record& record) { return record.attributeI(8); }
+  static bool mass(const Record& record) { return record.attributeI(9) != 0; }
 };
 
 }  // namespace WINNOW_NAMESPACE::operands::page_topk_attention

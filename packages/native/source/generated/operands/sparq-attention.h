@@ -175,13 +175,14 @@ struct attributes {
   static bool causal(const Record& record) { return record.attributeI(1) != 0; }
   static int32_t window(const Record& record) { return record.attributeI(2); }
   static float softCap(const Record& record) { return record.attributeF(3); }
-  static int32_t rank(const Record& record) { return record.attributeI(4); }
-  static int32_t topK(const Record& record) { return record.attributeI(5); }
-  static int32_t local(const Record& record) { return record.attributeI(6); }
-  static bool meanValue(const Record& record) { return record.attributeI(7) != 0; }
-  static bool temperature(const Record& record) { return record.attributeI(8) != 0; }
-  static bool grouped(const Record& record) { return record.attributeI(9) != 0; }
-  static bool mass(const Record& record) { return record.attributeI(10) != 0; }
+  static bool chunked(const Record& record) { return record.attributeI(4) != 0; }
+  static int32_t rank(const Record& record) { return record.attributeI(5); }
+  static int32_t topK(const Record& record) { return record.attributeI(6); }
+  static int32_t local(const Record& record) { return record.attributeI(7); }
+  static bool meanValue(const Record& record) { return record.attributeI(8) != 0; }
+  static bool temperature(const Record& record) { return record.attributeI(9) != 0; }
+  static bool grouped(const Record& record) { return record.attributeI(10) != 0; }
+  static bool mass(const Record& record) { return record.attributeI(11) != 0; }
 };
 
 }  // namespace WINNOW_NAMESPACE::operands::sparq_attention

@@ -164,12 +164,13 @@ struct attributes {
   static bool causal(const Record& record) { return record.attributeI(1) != 0; }
   static int32_t window(const Record& record) { return record.attributeI(2); }
   static float softCap(const Record& record) { return record.attributeF(3); }
-  static int32_t local(const Record& record) { return record.attributeI(4); }
-  static bool logStride(const Record& record) { return record.attributeI(5) != 0; }
-  static int32_t landmarks(const Record& record) { return record.attributeI(6); }
-  static bool logCount(const Record& record) { return record.attributeI(7) != 0; }
-  static bool mass(const Record& record) { return record.attributeI(24) != 0; }
-  static int32_t global(const Record& record, int index) { return record.attributeI(8 + index); }
+  static bool chunked(const Record& record) { return record.attributeI(4) != 0; }
+  static int32_t local(const Record& record) { return record.attributeI(5); }
+  static bool logStride(const Record& record) { return record.attributeI(6) != 0; }
+  static int32_t landmarks(const Record& record) { return record.attributeI(7); }
+  static bool logCount(const Record& record) { return record.attributeI(8) != 0; }
+  static bool mass(const Record& record) { return record.attributeI(25) != 0; }
+  static int32_t global(const Record& record, int index) { return record.attributeI(9 + index); }
 };
 
 constexpr int32_t LANDMARKS_OFF = 0;
