@@ -1,6 +1,12 @@
 /** Converts the settings of a Hugging Face folder to GGUF metadata. */
 import type { GgufValueInput } from '@winnow/gguf';
-import { hubRopeFields, type DecoderConfig, type EmbedderDescription, type Fields } from '@winnow/models';
+import {
+  hubRopeFields,
+  rotaryLayersOf,
+  type DecoderConfig,
+  type EmbedderDescription,
+  type Fields,
+} from '@winnow/models';
 import { f32, ropeToGguf, u32, type GgufPairs } from './rope-values.js';
 
 /** Architectures that GGUF files have under the name of another. */
@@ -12,6 +18,7 @@ const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm'
 /** Architectures for which GGUF readers apply a sliding window. */
 export const windowInGguf: readonly string[] = [
   'llama',
+  'llama4',
   'mixtral',
   'gemma2',
   'gemma3',
@@ -113,7 +120,7 @@ function expertPairs({ architecture, experts }: DecoderConfig): GgufPairs {
     ['expert_gating_func', u32(score === 'sigmoid' ? 2 : 1)],
     ['expert_weights_norm', normalize],
     ...(scale === 1 ? [] : ([['expert_weights_scale', f32(scale)]] as GgufPairs)),
-    ...(numDense > 0 ? ([['leading_dense_block_count', u32(numDense)]] as GgufPairs) : []),
+    ...(numDense > 0 && architecture !== 'llama4' ? ([['leading_dense_block_count', u32(numDense)]] as GgufPairs) : []),
   ];
 }
 
@@ -151,6 +158,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
       return latentPairs(fields, config);
     case 'mistral3':
       return scaledQueryPairs(fields, config);
+    case 'llama4':
+      return chunkedPairs(fields, config);
     case 'gpt-oss':
       return windowPattern(config, 2);
     case 'olmo2':
@@ -232,6 +241,32 @@ function scaledQueryPairs(fields: Fields, { rope }: DecoderConfig): GgufPairs {
   return [
     ['attention.temperature_scale', f32(settings.number('llama_4_scaling_beta', 0))],
     ...(isYarn ? ([['rope.scaling.yarn_log_multiplier', f32(1)]] as GgufPairs) : []),
+  ];
+}
+
+/** @throws {FormatError} for layers with rotary positions, norms or experts that GGUF files have no key for */
+function chunkedPairs(fields: Fields, config: DecoderConfig): GgufPairs {
+  const { experts, numLayers, slidingWindow } = config;
+  const refuse = (name: string, expected: string): never => {
+    throw fields.refusal(name, `${expected}, for a GGUF file`, fields.raw(name));
+  };
+  if (slidingWindow === 0) refuse('layer_types', 'layers with chunked attention');
+  if (rotaryLayersOf(fields, config).some((is, layer) => is !== ((layer + 1) % 4 !== 0))) {
+    refuse('no_rope_layers', 'every fourth layer without rotary positions');
+  }
+  const isNormed = experts?.numExperts !== 128;
+  if (fields.boolean('use_qk_norm', true) !== isNormed) refuse('use_qk_norm', `${isNormed} with these experts`);
+  const layers = experts?.layers ?? [];
+  const step = layers.indexOf(true) + 1;
+  if (step === 0 || layers.some((has, layer) => has !== ((layer + 1) % step === 0))) {
+    refuse('moe_layers', `every n-th of ${numLayers} layers`);
+  }
+  const isTuned = Boolean(fields.raw('attn_temperature_tuning') ?? true);
+  return [
+    ['interleave_moe_layer_step', u32(step)],
+    ['attention.temperature_scale', f32(isTuned ? fields.number('attn_scale', 0.1) : 0)],
+    ['attention.temperature_length', u32(fields.count('floor_scale', 8192))],
+    ...windowPattern(config, 4),
   ];
 }
 

@@ -53,10 +53,18 @@ const ffnSizedExperts: readonly string[] = [
   'granitemoeshared',
   'granitehybrid',
   'gpt-oss',
+  'llama4',
 ];
 
-/** Architectures that have only experts, and call their number `num_local_experts`. */
-const localExperts: readonly string[] = ['mixtral', 'granitemoe', 'granitemoeshared', 'granitehybrid', 'gpt-oss'];
+/** Architectures that call the number of experts `num_local_experts`. */
+const localExperts: readonly string[] = [
+  'mixtral',
+  'granitemoe',
+  'granitemoeshared',
+  'granitehybrid',
+  'gpt-oss',
+  'llama4',
+];
 
 /** Names of the epsilon where it is not `rms_norm_eps`. */
 const epsilonNames: Readonly<Record<string, string>> = {
@@ -183,6 +191,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
     use_qk_norm: source.description.weights.has('blk.0.attn_q_norm.weight'),
   }),
   mistral3: scaledQuerySettings,
+  llama4: chunkedSettings,
   deepseek_v2: latentSettings,
   deepseek_v3: (source) => ({ ...latentSettings(source), rope_interleave: true }),
   olmo2: attentionBias,
@@ -327,6 +336,26 @@ function scaledQuerySettings({ fields, description: { config } }: Source): Json 
   const scaling = config.rope && ropeToHub(config.rope);
   const beta = fields.number('mistral3.attention.temperature_scale', 0);
   return { rope_scaling: { rope_type: 'default', ...scaling, llama_4_scaling_beta: beta }, sliding_window: null };
+}
+
+function chunkedSettings(source: Source): Json {
+  const { fields, description } = source;
+  const { experts, headDim, ffnDim, numLayers, slidingWindow, windowedLayers } = description.config;
+  const scale = fields.number('llama4.attention.temperature_scale', 0.1);
+  return {
+    ...attentionBias(source),
+    ...localExpertSettings(description.config),
+    head_dim: headDim,
+    intermediate_size_mlp: ffnDim,
+    interleave_moe_layer_step: (experts?.layers.indexOf(true) ?? 0) + 1,
+    use_qk_norm: experts?.numExperts !== 128,
+    no_rope_layers: Array.from({ length: numLayers }, (_, layer) => Number((layer + 1) % 4 !== 0)),
+    attention_chunk_size: slidingWindow,
+    layer_types: windowedLayers?.map((isChunked) => (isChunked ? 'chunked_attention' : 'full_attention')),
+    attn_temperature_tuning: scale !== 0,
+    attn_scale: scale === 0 ? 0.1 : scale,
+    floor_scale: fields.count('llama4.attention.temperature_length', 8192),
+  };
 }
 
 function latentSettings({ fields, description: { config }, hasBias }: Source): Json {

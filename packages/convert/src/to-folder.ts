@@ -215,6 +215,7 @@ const fusedExperts: Readonly<Record<string, string>> = {
   granitemoeshared: 'block_sparse_moe.input_linear.weight',
   granitehybrid: 'block_sparse_moe.input_linear.weight',
   'gpt-oss': 'mlp.experts.gate_up_proj',
+  llama4: 'feed_forward.experts.gate_up_proj',
 };
 
 function torchType(type: DType | undefined): string {

@@ -72,6 +72,7 @@ export { visionPatchesName, visionPrefix } from './vision/tower.js';
 export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
 export { openDenseLayers } from './settings/encoder-settings.js';
+export { rotaryLayersOf } from './settings/hub-settings.js';
 export { hubRopeFields } from './settings/rope-settings.js';
 export { textPartOf, type TextPart } from './settings/text-part.js';
 export { rowsView, stackedView, transposedView } from './file/stored-views.js';

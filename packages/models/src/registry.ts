@@ -23,6 +23,7 @@ import { gte } from './architectures/gte.js';
 import { llama } from './architectures/llama.js';
 import { llavaNext } from './architectures/llava-next.js';
 import { llavaOnevision } from './architectures/llava-onevision.js';
+import { llama4 } from './architectures/llama4.js';
 import { llava } from './architectures/llava.js';
 import { ministral3 } from './architectures/ministral3.js';
 import { mixtral } from './architectures/mixtral.js';
@@ -54,6 +55,7 @@ import { whatIsMissing } from './unsupported.js';
 /** All architectures. */
 export const architectures: readonly Architecture[] = [
   llama,
+  llama4,
   ministral3,
   qwen2,
   qwen3,

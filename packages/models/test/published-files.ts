@@ -52,7 +52,8 @@ export function fileOf({ settings, outer: shapes, layer, layerPrefix = 'model.la
     tensors.set(name, { name, dtype: 'bf16', shape, sizeBytes: tensorBytes('bf16', shape), read });
   };
   for (const [name, shape] of Object.entries(shapes)) add(name, shape);
-  const numLayers = (settings['num_hidden_layers'] ?? settings['n_layer']) as number;
+  const text = (settings['text_config'] ?? settings) as Published['settings'];
+  const numLayers = (text['num_hidden_layers'] ?? text['n_layer']) as number;
   for (let index = 0; index < numLayers; index++) {
     for (const [name, shape] of Object.entries(layer)) add(`${layerPrefix}.${index}.${name}`, shape);
   }

@@ -9,12 +9,16 @@ import {
   outer,
   twoNorms,
   type Published,
+  type Shapes,
 } from './published-files.js';
 
 const olmoNorms = {
   ...norms(['post_attention_layernorm', 'post_feedforward_layernorm'], 4096),
   ...norms(['self_attn.q_norm', 'self_attn.k_norm'], 4096),
 };
+
+const withPrefix = (prefix: string, shapes: Shapes): Shapes =>
+  Object.fromEntries(Object.entries(shapes).map(([name, shape]) => [prefix + name, shape]));
 
 const published: readonly Published[] = [
   {
@@ -205,6 +209,66 @@ const published: readonly Published[] = [
     layer: { ...norms(twoNorms, 5120), ...attention(5120, 4096, 1024), ...gated(5120, 32768) },
     numParameters: 23_572_403_200,
     expected: { headDim: 128, slidingWindow: 0, rope: { base: 1e8 } },
+  },
+  {
+    name: 'Llama-4-Scout-17B-16E-Instruct, without its image encoder',
+    settings: {
+      model_type: 'llama4',
+      tie_word_embeddings: false,
+      text_config: {
+        model_type: 'llama4_text',
+        attention_bias: false,
+        attention_chunk_size: 8192,
+        head_dim: 128,
+        hidden_act: 'silu',
+        hidden_size: 5120,
+        interleave_moe_layer_step: 1,
+        intermediate_size: 8192,
+        intermediate_size_mlp: 16384,
+        max_position_embeddings: 10485760,
+        moe_layers: Array.from({ length: 48 }, (_, layer) => layer),
+        no_rope_layers: [],
+        num_attention_heads: 40,
+        num_experts_per_tok: 1,
+        num_hidden_layers: 48,
+        num_key_value_heads: 8,
+        num_local_experts: 16,
+        rms_norm_eps: 1e-5,
+        rope_scaling: {
+          factor: 16.0,
+          high_freq_factor: 1.0,
+          low_freq_factor: 1.0,
+          original_max_position_embeddings: 8192,
+          rope_type: 'llama3',
+        },
+        rope_theta: 500000.0,
+        use_qk_norm: true,
+        vocab_size: 202048,
+      },
+    },
+    outer: {
+      ...withPrefix('language_model.', outer(202048, 5120, false)),
+      'vision_model.class_embedding': [1408],
+      'multi_modal_projector.linear_1.weight': [5120, 4096],
+    },
+    layerPrefix: 'language_model.model.layers',
+    layer: {
+      ...norms(twoNorms, 5120),
+      ...attention(5120, 5120, 1024),
+      ...linear('feed_forward.router', 16, 5120),
+      'feed_forward.experts.gate_up_proj': [16, 5120, 16384],
+      'feed_forward.experts.down_proj': [16, 8192, 5120],
+      ...linear('feed_forward.shared_expert.gate_proj', 8192, 5120),
+      ...linear('feed_forward.shared_expert.up_proj', 8192, 5120),
+      ...linear('feed_forward.shared_expert.down_proj', 5120, 8192),
+    },
+    numParameters: 107_769_861_120,
+    expected: {
+      isChunked: true,
+      slidingWindow: 8192,
+      windowedLayers: Array.from({ length: 48 }, (_, layer) => layer % 4 !== 3),
+      rope: { layout: 'neighbors', scaling: { type: 'llama3', factor: 16 } },
+    },
   },
 ];
 

@@ -25,6 +25,7 @@ const latents = {
   moe_intermediate_size: 4,
 };
 const eightExperts = { n_routed_experts: 8, num_experts_per_tok: 3 };
+const topOne = { num_local_experts: 4, num_experts_per_tok: 1 };
 const rope = (type: string, more: object = {}): object => ({ rope_scaling: { type, ...more } });
 
 test.each([
@@ -73,6 +74,19 @@ test.each([
     /time_step_limit: expected no limit above 0, got an array of 2/,
   ],
   ['granitemoehybrid', { mamba_n_groups: 2 }, /mamba_n_groups: expected 1, got 2/],
+  [
+    'llama4_text',
+    { num_local_experts: 4, num_experts_per_tok: 2, no_rope_layers: [] },
+    /num_experts_per_tok: expected 1, got 2/,
+  ],
+  ['llama4_text', { ...topOne, attention_chunk_size: null }, /attention_chunk_size: expected the size of chunks/],
+  ['llama4_text', { ...topOne, layer_types: ['sliding_attention', 'full_attention'] }, /expected chunked_attention or/],
+  ['llama4_text', { ...topOne, no_rope_layers: [1] }, /no_rope_layers: expected an array of 2, got an array of 1/],
+  [
+    'llama4_text',
+    { ...topOne, no_rope_layers: [1, 0], max_position_embeddings: 2 ** 25 },
+    /max_position_embeddings: expected at most 16777216 positions/,
+  ],
   ['starcoder2', { mlp_type: 'gated' }, /mlp_type: expected default, got "gated"/],
   ['starcoder2', { norm_type: 'rms' }, /norm_type: expected layer_norm, got "rms"/],
   ['gpt2', { add_cross_attention: true }, /add_cross_attention: expected false, got true/],
@@ -116,6 +130,12 @@ test.each([
     'gemma3',
     { 'attention.sliding_window': 4, 'attention.sliding_window_pattern': [1] },
     /sliding_window_pattern: expected an array of 2/,
+  ],
+  ['llama4', { 'attention.sliding_window': 0 }, /llama4\.attention\.sliding_window: expected the size of chunks/],
+  [
+    'llama4',
+    { expert_count: 4, expert_used_count: 2, interleave_moe_layer_step: 1 },
+    /llama4\.expert_used_count: expected 1, got 2/,
   ],
   ['gemma2', { 'rope.scaling.type': 'longrope' }, /gemma2\.rope\.scaling\.type: expected none, linear, yarn/],
   ['starcoder2', { 'attention.max_alibi_bias': 8 }, /max_alibi_bias: expected 0, got 8/],

@@ -1,5 +1,5 @@
 /**
- * Models with experts and recurrent states, step by step without sessions: against the float64 log-probabilities with two
+ * Models with experts, chunks and recurrent states, step by step without sessions: against the float64 log-probabilities with two
  * sequences in every step, and continuing from a state that an earlier step left in another row.
  */
 import { type Backend } from '@winnow/ops';
@@ -19,6 +19,7 @@ const names = [
   'qwen35',
   'qwen35moe',
   'granitehybrid-moe',
+  'llama4',
 ];
 const limit = 5e-4;
 

@@ -276,6 +276,7 @@ const others = {
   'gpt-oss': { 'model.layers.0.self_attn.q_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 48, 4] },
   granitemoe: { 'model.layers.0.self_attn.q_proj': [32, 32, 4], 'model.layers.1.self_attn.v_proj': [16, 32, 4] },
   ministral3: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.k_proj': [12, 32, 4] },
+  llama4: { 'model.layers.0.self_attn.q_proj': [24, 16, 4], 'model.layers.0.feed_forward.up_proj': [64, 16, 4] },
   smollm3: { 'model.layers.0.self_attn.q_proj': [16, 16, 4], 'model.layers.1.self_attn.k_proj': [8, 16, 4] },
   glm4moe: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
   deepseek2: { 'model.layers.0.mlp.up_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 40, 4] },

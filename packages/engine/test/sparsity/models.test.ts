@@ -47,7 +47,7 @@ const tooSmall: readonly string[] = ['smollm3', 'granitehybrid'];
 
 const names = Object.values(goldenNames)
   .flat()
-  .filter((name) => !/moe|mixtral|gpt-oss|deepseek/.test(name));
+  .filter((name) => !/moe|mixtral|gpt-oss|deepseek|llama4/.test(name));
 
 for (const [index, name] of names.entries()) {
   const path = archPath(name, 'model.gguf');

@@ -5,7 +5,7 @@
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
-import { queryScalesName, scaledQueries } from '../blocks/scaled-queries.js';
+import { queryScales, scaledQueries } from '../blocks/scaled-queries.js';
 import { collectWeights } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
@@ -16,9 +16,6 @@ import { hubRopeFields } from '../settings/rope-settings.js';
 import { textPartOf, visionLanguageParts } from '../settings/text-part.js';
 
 const architecture = 'mistral3';
-
-/** Each position has a factor of its own, 16 MiB in all; checkpoints have 262,144. */
-const maxContextLength = 2 ** 22;
 
 interface Settings {
   readonly config: RotaryDecoderConfig;
@@ -38,10 +35,6 @@ export const ministral3: Architecture = {
   async describe(checkpoint) {
     const file = textPartOf(checkpoint, visionLanguageParts);
     const { config, beta } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
-    if (config.contextLength > maxContextLength) {
-      const name = file.format === 'gguf' ? `${architecture}.context_length` : 'max_position_embeddings';
-      throw file.fields.refusal(name, `at most ${maxContextLength} positions`, config.contextLength);
-    }
     const weights = collectWeights(file.store, usualTensors(file, config, {}), (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
     const layer = preNormLayer({
@@ -52,14 +45,13 @@ export const ministral3: Architecture = {
         scaleQueries: (query) => scaledQueries(step, query),
       }),
     });
-    const constants = [[queryScalesName, queryScales(config, beta)]] as const;
+    const constants = [queryScales(file, config, { scale: beta, length: originalLength(config), offset: 0 })];
     return describeDecoder({ config, weights, rotaries: [rotary], constants, norm: rmsNorm, layer });
   },
 };
 
-function queryScales({ rope, contextLength }: RotaryDecoderConfig, beta: number): Float32Array {
-  const original = rope.scaling?.type === 'yarn' ? rope.scaling.originalContextLength : contextLength;
-  return Float32Array.from({ length: contextLength }, (_, t) => 1 + beta * Math.log(1 + Math.floor(t / original)));
+function originalLength({ rope, contextLength }: RotaryDecoderConfig): number {
+  return rope.scaling?.type === 'yarn' ? rope.scaling.originalContextLength : contextLength;
 }
 
 async function ofGguf(file: ModelFile): Promise<Settings> {

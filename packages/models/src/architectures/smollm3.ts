@@ -4,15 +4,12 @@
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
-import type { Fields } from '../file/fields.js';
 import { collectWeights } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
 import { isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
-import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
-
-const usualPeriod = 4;
+import { configFromHub, rotaryByPeriod, rotaryLayersOf, windowedLayersOf } from '../settings/hub-settings.js';
 
 interface SmolLm3Settings {
   readonly config: RotaryDecoderConfig;
@@ -53,7 +50,7 @@ export const smollm3: Architecture = {
 
 async function ofGguf(file: ModelFile): Promise<SmolLm3Settings> {
   const config = await configFromGguf(file, { architecture: 'smollm3', norm: 'rms', layout: 'neighbors' });
-  return { config, rotaryLayers: rotaryByPeriod(config, usualPeriod) };
+  return { config, rotaryLayers: rotaryByPeriod(config) };
 }
 
 function ofHub(file: ModelFile): SmolLm3Settings {
@@ -71,18 +68,4 @@ function ofHub(file: ModelFile): SmolLm3Settings {
   if (!hasWindow) return { config, rotaryLayers };
   const windowedLayers = windowedLayersOf(fields, config.numLayers) ?? rotaryLayers.map((isRotary) => !isRotary);
   return { config: { ...config, slidingWindow: fields.count('sliding_window'), windowedLayers }, rotaryLayers };
-}
-
-/** By `no_rope_layers`, which is 1 for a layer with rotary positions, or by the period of the others. */
-function rotaryLayersOf(fields: Fields, config: RotaryDecoderConfig): boolean[] {
-  if (fields.isNull('no_rope_layers') || !fields.has('no_rope_layers')) {
-    return rotaryByPeriod(config, fields.count('no_rope_layer_interval', usualPeriod));
-  }
-  const listed = fields.raw('no_rope_layers');
-  if (Array.isArray(listed) && listed.length >= config.numLayers) return listed.slice(0, config.numLayers).map(Boolean);
-  throw fields.refusal('no_rope_layers', `an array of ${config.numLayers}`, listed);
-}
-
-function rotaryByPeriod({ numLayers }: RotaryDecoderConfig, period: number): boolean[] {
-  return Array.from({ length: numLayers }, (_, layer) => (layer + 1) % period !== 0);
 }

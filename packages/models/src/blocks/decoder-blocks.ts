@@ -105,7 +105,7 @@ export function linearRows(
 }
 
 /** Options that differ between attention blocks. */
-export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'softCap' | 'sinkLogits'> {
+export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'chunked' | 'softCap' | 'sinkLogits'> {
   readonly rotary?: Rotary;
   /** Default: `1 / sqrt(headDim)`. */
   readonly scale?: number;
@@ -120,7 +120,7 @@ export function attentionBlock(
   step: DecoderStep,
   layer: number,
   x: ProgramTensor,
-  { rotary, scale, window, softCap, sinkLogits, normalizeHeads, scaleQueries }: AttentionOptions,
+  { rotary, scale, window, chunked, softCap, sinkLogits, normalizeHeads, scaleQueries }: AttentionOptions,
 ): ProgramTensor {
   const { b, config, positions } = step;
   const { numHeads, numKvHeads, headDim } = config;
@@ -138,6 +138,7 @@ export function attentionBlock(
     v: heads('attn_v', numKvHeads),
     scale: scale ?? 1 / Math.sqrt(headDim),
     ...(window === undefined ? {} : { window }),
+    ...(chunked === undefined ? {} : { chunked }),
     ...(softCap === undefined ? {} : { softCap }),
     ...(sinkLogits === undefined ? {} : { sinkLogits }),
     rotateQuery: (at) => rotate(query, at),

@@ -173,7 +173,9 @@ export interface HubExpertNames {
   readonly router?: string;
   /** The stacked gate and up matrices as one tensor, and the stacked down matrices. Default: `experts.gate_up_proj`, `experts.DOWN`. */
   readonly stacked?: readonly [both: string, down: string];
-  /** Whether the stacked matrices are stored as `[inputs, outputs]`, unless quantized, and gate and up with alternating columns. */
+  /** Whether the stacked matrices are stored as `[inputs, outputs]`, unless quantized. */
+  readonly isTransposed?: boolean;
+  /** The same, and gate and up with alternating columns. */
   readonly isInterleaved?: boolean;
   /** Whether the router and the experts have biases. */
   readonly hasBias?: boolean;
@@ -233,6 +235,7 @@ interface ExpertStack {
 
 function stackTensors(file: ModelFile, { kind, layer, hub, layout, shape }: ExpertStack): WeightRequest[] {
   const { matrices = ['gate_proj', 'up_proj', 'down_proj'], isInterleaved = false, hasBias = false } = layout;
+  const { isTransposed: isStoredTransposed = isInterleaved } = layout;
   const { tensors } = file.store;
   const { isHub } = tensorNames(file);
   const index = expertMatrices.indexOf(kind);
@@ -246,7 +249,7 @@ function stackTensors(file: ModelFile, { kind, layer, hub, layout, shape }: Expe
   const step = isHub && isInterleaved ? 2 : 1;
   const begin = step === 2 ? index : index * numOutputs;
   const rows = isFused ? { rows: { begin, total: 2 * numOutputs, step } } : {};
-  const isTransposed = isHub && isInterleaved && !isBlocks(tensors.get(storedName));
+  const isTransposed = isHub && isStoredTransposed && !isBlocks(tensors.get(storedName));
   // older files have one tensor per expert
   const single = (expert: number): string =>
     isHub
@@ -338,7 +341,8 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
   const { b, config, weight } = step;
   const { numChosen } = experts;
   const { ids, weights } = route(step, layer, x, experts);
-  const input = b.reshape(x, ['T', 1, config.hiddenDim]);
+  const scaled = experts.scalesInput === true ? b.activation('scale-rows', { x, scales: weights }) : x;
+  const input = b.reshape(scaled, ['T', 1, config.hiddenDim]);
   const biased = (kind: ExpertMatrix, y: ProgramTensor): ProgramTensor => {
     const bias = step.optionalWeight(expertBiasName(layer, kind));
     return bias === undefined ? y : b.activation('expert-bias', { x: y, ids, bias });
@@ -370,7 +374,11 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
     const some = writePass(pass);
     products = products === undefined ? some : add(step, products, some);
   }
-  const y = b.activation('expert-combine', { x: biased('down', products as ProgramTensor), weights });
+  const results = biased('down', products as ProgramTensor);
+  const y =
+    experts.scalesInput === true
+      ? b.reshape(results, ['T', config.hiddenDim])
+      : b.activation('expert-combine', { x: results, weights });
   return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
 }
 

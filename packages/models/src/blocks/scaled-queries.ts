@@ -1,9 +1,45 @@
 /** Queries that are scaled by their position. */
 import type { ProgramTensor } from '@winnow/ops';
+import type { ModelFile } from '../program/architecture.js';
+import type { DecoderConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 
 /** Name of the constant with the factor of each position. */
-export const queryScalesName = 'query.scales';
+const queryScalesName = 'query.scales';
+
+/** Each position has a factor of its own, 64 MiB in all; Llama 4 Scout has 10,485,760. */
+const maxPositions = 2 ** 24;
+
+/** The factor of the queries at position t: `1 + scale * ln(1 + floor((t + offset) / length))`. */
+export interface QueryTemperature {
+  readonly scale: number;
+  /** Number of positions with the same factor. */
+  readonly length: number;
+  readonly offset: number;
+}
+
+/**
+ * The constant that `scaledQueries` reads.
+ * @throws {FormatError} for a context that is too long for it
+ */
+export function queryScales(
+  { format, fields }: ModelFile,
+  { architecture, contextLength }: DecoderConfig,
+  { scale, length, offset }: QueryTemperature,
+): readonly [name: string, values: Float32Array] {
+  if (contextLength > maxPositions) {
+    const name = format === 'gguf' ? `${architecture}.context_length` : 'max_position_embeddings';
+    throw fields.refusal(name, `at most ${maxPositions} positions`, contextLength);
+  }
+  const values = new Float32Array(contextLength);
+  for (let begin = 0; begin < contextLength;) {
+    const step = Math.floor((begin + offset) / length);
+    const end = (step + 1) * length - offset;
+    values.fill(1 + scale * Math.log1p(step), begin, end);
+    begin = end;
+  }
+  return [queryScalesName, values];
+}
 
 const scales = new WeakMap<DecoderStep, ProgramTensor>();
 

@@ -94,6 +94,8 @@ export interface UsualTensors {
   /** Bias of the output projection. Default: as for the others. */
   readonly outputBias?: Bias;
   readonly ffnBias?: Bias;
+  /** Module of the dense FFN within a layer of a Hugging Face checkpoint. Default: `mlp`. */
+  readonly ffnModule?: string;
   /** Hugging Face checkpoints store `w - 1` as norm weights. */
   readonly normsLackOne?: boolean;
   /** Bias of norms. */
@@ -138,10 +140,10 @@ export function gatedFfnTensors(
   file: ModelFile,
   { hiddenDim, ffnDim }: DecoderConfig,
   layer: number,
-  { ffnBias = 'none' }: UsualTensors,
+  { ffnBias = 'none', ffnModule = 'mlp' }: UsualTensors,
 ): WeightRequest[] {
   const names = tensorNames(file);
-  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.mlp`];
+  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.${ffnModule}`];
   return [
     ...names.matrix([`${own}.ffn_gate`, `${hub}.gate_proj`], [ffnDim, hiddenDim], ffnBias),
     ...names.matrix([`${own}.ffn_up`, `${hub}.up_proj`], [ffnDim, hiddenDim], ffnBias),

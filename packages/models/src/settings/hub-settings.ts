@@ -121,3 +121,24 @@ export function layersOfType(fields: Fields, numLayers: number, wanted: string):
     throw fields.refusal('layer_types', `${wanted} or full_attention`, type);
   });
 }
+
+/** The period of layers without rotary positions, where settings do not say otherwise. */
+const usualRotaryPeriod = 4;
+
+/**
+ * Which layers have rotary positions: by `no_rope_layers`, which is 1 for a layer with them, or by the period of the others. An
+ * empty list counts as none.
+ */
+export function rotaryLayersOf(fields: Fields, config: DecoderConfig): boolean[] {
+  const listed = fields.raw('no_rope_layers');
+  if (listed === undefined || (Array.isArray(listed) && listed.length === 0)) {
+    return rotaryByPeriod(config, fields.count('no_rope_layer_interval', usualRotaryPeriod));
+  }
+  if (Array.isArray(listed) && listed.length >= config.numLayers) return listed.slice(0, config.numLayers).map(Boolean);
+  throw fields.refusal('no_rope_layers', `an array of ${config.numLayers}`, listed);
+}
+
+/** All layers but every `period`-th have rotary positions. */
+export function rotaryByPeriod({ numLayers }: DecoderConfig, period: number = usualRotaryPeriod): boolean[] {
+  return Array.from({ length: numLayers }, (_, layer) => (layer + 1) % period !== 0);
+}

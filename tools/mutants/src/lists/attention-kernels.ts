@@ -3,6 +3,20 @@ import type { Mutant } from '../mutant.ts';
 
 export const attentionKernelsMutants: readonly Mutant[] = [
   {
+    file: 'packages/backend-wasm/assembly/attention/query-panels.ts',
+    find: 'high - (position % (high + 1))',
+    replace: 'high',
+    tests: ['test/conformance.test.ts'],
+    only: 'attention',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/attention/flash-attention.ts',
+    find: 'nearest <= cache.reachOf(panels.highestLane)',
+    replace: 'nearest <= cache.maxDistance',
+    tests: ['test/conformance.test.ts'],
+    only: 'attention',
+  },
+  {
     file: 'packages/backend-wasm/assembly/attention/query-tiles.ts',
     find: 'if (cache.sinkLogits !== 0 && split === 0) panels.addSinks();',
     replace: 'if (cache.sinkLogits !== 0) panels.addSinks();',

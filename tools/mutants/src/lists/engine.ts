@@ -27,6 +27,20 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['packages/engine/test/goldens/rotary-lengths.test.ts'],
   },
   {
+    file: 'packages/models/src/architectures/llama4.ts',
+    find: 'length: 8192, offset: 1 };',
+    replace: 'length: 8192, offset: 0 };',
+    tests: ['packages/engine/test/goldens/architectures.test.ts'],
+    only: 'llama4',
+  },
+  {
+    file: 'packages/engine/src/kv-offload/program.ts',
+    find: 'const { headDim, valueDim, dtype, scale, window, chunked, softCap } = shape;',
+    replace: 'const { headDim, valueDim, dtype, scale, window, softCap } = { ...shape }; const chunked = false;',
+    tests: ['packages/engine/test/kv-offload/sinks.test.ts'],
+    only: 'llama4',
+  },
+  {
     file: 'packages/models/src/blocks/latent-attention.ts',
     find: 'b: padded(rotated, -latentDim) });',
     replace: 'b: padded(rotated, 0) });',

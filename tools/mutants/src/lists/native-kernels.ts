@@ -8,6 +8,12 @@ const conformance = (op: string): Pick<Mutant, 'tests' | 'only'> => ({
 
 export const nativeKernelsMutants: readonly Mutant[] = [
   {
+    file: 'packages/native/source/attention/slot-chunks.h',
+    find: 'cache.isChunked ? cache.reachOf(position) : 0',
+    replace: '0',
+    ...conformance('attention'),
+  },
+  {
     file: 'packages/native/source/ops/sparq-attention.cpp',
     find: 'scratch_.visible.positions[i] > oldest',
     replace: 'scratch_.visible.positions[i] >= oldest',

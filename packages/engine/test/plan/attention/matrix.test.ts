@@ -67,6 +67,9 @@ afterAll(() => backend.dispose());
 
 const sizes = { context: contextSize, maxSessions: 1 };
 
+/** Four chunks of 20, the last of them incomplete. */
+const tokensOfChunks = Array.from({ length: 61 }, (_, index) => 5 + ((index * 7) % 200));
+
 /** gpt-oss; its files are committed. */
 const withSinks = archPath('gpt-oss', 'model.gguf') as string;
 
@@ -74,6 +77,22 @@ test.each(sparse.filter((attention) => withoutSinks.test(attention)))('learned s
   const loaded = loadModel(withSinks, { backend, ...sizes, attention });
   await expect(loaded).rejects.toThrow(ArgumentError);
   await expect(loaded).rejects.toThrow(/learned sinks: expected dense \| streaming \| page-topk, without delta, got /);
+});
+
+test('a policy leaves layers with chunked attention dense, with a notice', async () => {
+  const notices: string[] = [];
+  const onEvent: LoadOptions['onEvent'] = (event) => {
+    if (event.kind === 'notice') notices.push(event.text);
+  };
+  const logprobs = async (attention: string): Promise<Float32Array[]> => {
+    const path = archPath('llama4', 'model.gguf') as string;
+    await using model = await loadModel(path, { backend, ...sizes, attention, onEvent });
+    return await model.logprobs(tokensOfChunks, { positions: [30, 60] });
+  };
+  const everywhere = await logprobs('streaming:window=5,sinks=1');
+  expect(notices.join()).toContain('layers with chunked attention are dense under streaming:window=5,sinks=1');
+  expect(everywhere).toEqual(await logprobs('prefill=dense;layers=3:streaming:window=5,sinks=1'));
+  expect(everywhere).not.toEqual(await logprobs('dense'));
 });
 
 for (const [index, name] of Object.values(goldenNames).flat().entries()) {
