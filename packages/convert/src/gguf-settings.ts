@@ -7,6 +7,7 @@ import {
   type EmbedderDescription,
   type Fields,
 } from '@winnow/models';
+import type { Shape } from '@winnow/tensor';
 import { f32, ropeToGguf, u32, type GgufPairs } from './rope-values.js';
 
 /** Architectures that GGUF files have under the name of another. */
@@ -75,7 +76,7 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
     ['attention.head_count_kv', kvHeads(config)],
     [`attention.${epsilon}`, f32(config.normEps)],
   ];
-  if (config.headDim !== evenDim && architecture !== latentArchitecture) {
+  if (config.numHeads > 0 && config.headDim !== evenDim && architecture !== latentArchitecture) {
     pairs.push(['attention.key_length', u32(config.headDim)], ['attention.value_length', u32(config.headDim)]);
   }
   if (config.slidingWindow > 0) pairs.push(['attention.sliding_window', u32(config.slidingWindow)]);
@@ -132,7 +133,8 @@ function groupPairs({ numGroups, numChosen }: NonNullable<NonNullable<DecoderCon
 }
 
 /** Settings of individual architectures. */
-function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): GgufPairs {
+function ownPairs(fields: Fields, description: EmbedderDescription): GgufPairs {
+  const { config, weights } = description;
   switch (config.architecture) {
     case 'gemma2':
       return [
@@ -153,7 +155,16 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
     case 'granitemoe':
       return granitePairs(fields);
     case 'granitehybrid':
-      return [...granitePairs(fields), ...stateSpacePairs(fields, config)];
+      return [
+        ...granitePairs(fields),
+        ...stateSpacePairs(fields, fields.count('mamba_expand', 2) * config.hiddenDim),
+        ['rope.scaling.finetuned', config.rope !== undefined],
+      ];
+    case 'falcon-h1':
+      return stateSpacePairs(fields, weights.get('blk.0.ssm_out.weight')?.shape[1] as number);
+    case 'mamba':
+    case 'mamba2':
+      return attentionFreePairs(fields, description);
     case latentArchitecture:
       return latentPairs(fields, config);
     case 'mistral3':
@@ -192,14 +203,39 @@ function granitePairs(fields: Fields): GgufPairs {
   ];
 }
 
-function stateSpacePairs(fields: Fields, { rope, hiddenDim }: DecoderConfig): GgufPairs {
+function stateSpacePairs(fields: Fields, innerDim: number): GgufPairs {
   return [
     ['ssm.conv_kernel', u32(fields.count('mamba_d_conv', 4))],
     ['ssm.state_size', u32(fields.count('mamba_d_state', 256))],
-    ['ssm.group_count', u32(1)],
-    ['ssm.inner_size', u32(fields.count('mamba_expand', 2) * hiddenDim)],
+    ['ssm.group_count', u32(fields.count('mamba_n_groups', 1))],
+    ['ssm.inner_size', u32(innerDim)],
     ['ssm.time_step_rank', u32(fields.count('mamba_n_heads', 128))],
-    ['rope.scaling.finetuned', rope !== undefined],
+  ];
+}
+
+/** Sizes that have defaults are taken from the weights. */
+function attentionFreePairs(fields: Fields, { config, weights }: EmbedderDescription): GgufPairs {
+  const shapeOf = (name: string): Shape => weights.get(`blk.0.${name}`)?.shape ?? [];
+  const isFirst = config.architecture === 'mamba';
+  const taps = shapeOf('ssm_conv1d.weight').at(-1) as number;
+  const pairs: GgufPairs = [
+    ['ssm.conv_kernel', u32(taps)],
+    ['ssm.inner_size', u32(shapeOf('ssm_out.weight')[1] as number)],
+  ];
+  if (!isFirst) {
+    const numHeads = shapeOf('ssm_dt.bias')[0] as number;
+    return [
+      ...pairs,
+      ['ssm.state_size', u32(fields.count('state_size', 128))],
+      ['ssm.group_count', u32(fields.count('n_groups', 8))],
+      ['ssm.time_step_rank', u32(numHeads)],
+    ];
+  }
+  return [
+    ...pairs,
+    ['ssm.state_size', u32(shapeOf('ssm_a')[1] as number)],
+    ['ssm.time_step_rank', u32(shapeOf('ssm_dt.weight')[1] as number)],
+    ['ssm.dt_b_c_rms', fields.raw('model_type') === 'falcon_mamba'],
   ];
 }
 

@@ -8,7 +8,14 @@ import {
 } from '@winnow/models';
 import { FormatError } from '@winnow/tensor';
 import { activationNames, latentArchitecture } from './gguf-settings.js';
-import { deltaSettings, layerKinds, stateSpaceSettings } from './recurrent-settings.js';
+import {
+  attentionFreeSettings,
+  deltaSettings,
+  falconH1Settings,
+  lfm2Settings,
+  mambaSettings,
+  stateSpaceSettings,
+} from './recurrent-settings.js';
 import { ropeToHub } from './rope-values.js';
 
 export type Json = Record<string, unknown>;
@@ -78,6 +85,8 @@ const epsilonNames: Readonly<Record<string, string>> = {
   'xlm-roberta': 'layer_norm_eps',
   'modern-bert': 'norm_eps',
   'nomic-bert': 'layer_norm_epsilon',
+  mamba: 'layer_norm_epsilon',
+  mamba2: 'layer_norm_epsilon',
 };
 
 /**
@@ -183,6 +192,9 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   granitemoe: graniteExpertSettings,
   granitemoeshared: graniteExpertSettings,
   granitehybrid: graniteHybridSettings,
+  'falcon-h1': (source) => ({ ...attentionBias(source), ...falconH1Settings(source.fields, source.description) }),
+  mamba: ({ fields, description }) => mambaSettings(fields, description),
+  mamba2: ({ fields, description }) => attentionFreeSettings(fields, description),
   smollm3: biases,
   ernie4_5: (source) => ({ use_bias: biases(source).attention_bias }),
   glm4: attentionBias,
@@ -219,8 +231,8 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
     use_parallel_residual: !source.description.weights.has('blk.0.ffn_norm.weight'),
     qk_layernorm: source.description.weights.has('blk.0.attn_q_norm.weight'),
   }),
-  lfm2: lfm2Settings,
-  lfm2moe: lfm2Settings,
+  lfm2: ({ fields, description }) => lfm2Settings(fields, description),
+  lfm2moe: ({ fields, description }) => lfm2Settings(fields, description),
   qwen35: ({ fields, description }) => deltaSettings(fields, description.config),
   qwen35moe: ({ fields, description }) => deltaSettings(fields, description.config),
   bert: bertSettings,
@@ -328,6 +340,7 @@ function graniteHybridSettings(source: Source): Json {
     ...(config.experts === undefined ? { num_local_experts: 0, num_experts_per_tok: 0 } : {}),
     shared_intermediate_size: config.experts?.sharedFfnDim ?? config.ffnDim,
     position_embedding_type: config.rope === undefined ? 'nope' : 'rope',
+    layer_types: config.recurrentLayers?.map((isRecurrent) => (isRecurrent ? 'mamba' : 'attention')),
     ...stateSpaceSettings(source.fields, config, source.hasBias(`blk.${first}.ssm_conv1d`)),
   };
 }
@@ -382,19 +395,6 @@ function latentSettings({ fields, description: { config }, hasBias }: Source): J
   };
 }
 
-function lfm2Settings({ fields, description: { config, weights } }: Source): Json {
-  const { experts } = config;
-  return {
-    conv_L_cache: fields.count(`${config.architecture}.shortconv.l_cache`, 3),
-    conv_bias: false,
-    block_auto_adjust_ff_dim: false,
-    layer_types: layerKinds(config, 'conv'),
-    ...(experts === undefined
-      ? { tie_embedding: config.isTied }
-      : { num_dense_layers: Math.max(0, experts.layers.indexOf(true)), use_expert_bias: hasExpertBias(weights) }),
-  };
-}
-
 function modernBertSettings({ fields, description: { config }, hasBias }: Source): Json {
   const period = config.windowedLayers?.indexOf(false, 1) ?? -1;
   return {
@@ -407,10 +407,6 @@ function modernBertSettings({ fields, description: { config }, hasBias }: Source
     global_rope_theta: config.rope?.base,
     local_rope_theta: fields.number(`${config.architecture}.rope.freq_base_swa`, 10000),
   };
-}
-
-function hasExpertBias(weights: EmbedderDescription['weights']): boolean {
-  return [...weights.keys()].some((name) => name.endsWith('exp_probs_b.bias'));
 }
 
 function gemmaActivation({ description: { config } }: Source): Json {

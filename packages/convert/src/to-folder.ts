@@ -176,6 +176,7 @@ function shownTensors({ config }: EmbedderDescription, weights: ReadonlyMap<stri
     'transformer.wte',
     'embeddings.word_embeddings',
     'embeddings.tok_embeddings',
+    'backbone.embeddings',
   ];
   for (const embedding of embeddings) {
     if (embedding === 'transformer.wte' && name !== 'gpt2') continue;

@@ -16,6 +16,7 @@ import {
   type Weight,
 } from '@winnow/models';
 import { ArgumentError, checkOptions, FormatError, usesImportance, type DType, type Shape } from '@winnow/tensor';
+import { foldedFactors } from './fold-factors.js';
 import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
 import { importanceNames, importanceOf, type ImportanceMatrix } from './imatrix.js';
@@ -231,7 +232,8 @@ async function fromFolder(
 ): Promise<GgufContent> {
   const describe = describerOf(source.file);
   const notices: string[] = [];
-  const whole = await describe(source.file);
+  const folding = foldedFactors(source.file);
+  const whole = await describe(folding.file);
   const images = imageCheckpoint(source.file, whole);
   const description = images === undefined ? whole : await describe(images.text);
   const inner = textFile(source.file);
@@ -251,6 +253,7 @@ async function fromFolder(
     ...tokenizer,
   ];
   reorderWeights(weights, inner, description);
+  folding.fold(weights, description);
   const planned = await plan(source.file.store.name, architecture, pairs, weights, tables, describe);
   const acts = windowInGguf.includes(description.config.architecture);
   if (!acts && description.config.slidingWindow > 0) {

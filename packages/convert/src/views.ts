@@ -96,6 +96,32 @@ export function gatheredColumnsView(stored: StoredTensor, columnOf: (column: num
   };
 }
 
+/** A matrix or vector with a factor per row, as f32. Only the rows that a read covers are read. */
+export function scaledRowsView(stored: StoredTensor, factorOf: (row: number) => number): StoredTensor {
+  const numRows = stored.shape[0] as number;
+  const numColumns = numElements(stored.shape) / numRows;
+  const [rowBytes, storedRow] = [4 * numColumns, stored.sizeBytes / numRows];
+  const decode = decoder(stored.dtype);
+  return {
+    name: stored.name,
+    dtype: 'f32',
+    shape: stored.shape,
+    sizeBytes: numRows * rowBytes,
+    async read(target, { byteOffset = 0, ...options }: ReadOptions = {}) {
+      const begin = Math.floor(byteOffset / rowBytes);
+      const end = Math.ceil((byteOffset + target.length) / rowBytes);
+      const bytes = new Uint8Array((end - begin) * storedRow);
+      await stored.read(bytes, { ...options, byteOffset: begin * storedRow });
+      const values = new Float32Array((end - begin) * numColumns);
+      decode(bytes, 0, values, 0, values.length);
+      for (let i = 0; i < values.length; i++) {
+        values[i] = (values[i] as number) * factorOf(begin + Math.floor(i / numColumns));
+      }
+      target.set(new Uint8Array(values.buffer, byteOffset - begin * rowBytes, target.length));
+    },
+  };
+}
+
 /** `map(x)` as f32, for small tensors. */
 export function mappedF32View(stored: StoredTensor, map: (value: number) => number): StoredTensor {
   const numValues = numElements(stored.shape);

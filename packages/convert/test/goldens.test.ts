@@ -103,6 +103,16 @@ test('a rotary amplitude that GGUF files of DeepSeek cannot hold is refused', as
   await convert(1);
 });
 
+test('a table of embeddings and logits with two factors becomes two tables', async () => {
+  const path = join(folder, 'falcon-h1-tied');
+  cpSync(archPath('falcon-h1-norm', 'hf') as string, path, { recursive: true });
+  const config = JSON.parse(readFileSync(join(path, 'config.json'), 'utf8')) as object;
+  const factors = { embedding_multiplier: 0.5, lm_head_multiplier: 2 };
+  writeFileSync(join(path, 'config.json'), JSON.stringify({ ...config, ...factors }));
+  await convertFiles(path, `${path}.gguf`);
+  expect(worst(await answers(`${path}.gguf`, false), await answers(path, false))).toBeLessThan(2e-5);
+});
+
 const names = [...Object.values(goldenNames).flat(), ...encoders];
 
 /** Models that take images: images.test.ts, and convert-files.test.ts for those that are refused. */

@@ -43,7 +43,8 @@ export {
 } from './program/expert-placement.js';
 export { addTransposedMatrices, downRowsName, feedForwardNames } from './blocks/feed-forward.js';
 export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './program/embedding-program.js';
-export { neighborsInGguf } from './program/tensors.js';
+export { factorsInGguf, neighborsInGguf } from './program/tensors.js';
+export { falconH1FactorNames, falconH1Factors, type FalconH1Factors } from './architectures/falcon-h1-factors.js';
 export { Fields } from './file/fields.js';
 export {
   checkQuantizeType,

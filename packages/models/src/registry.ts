@@ -5,6 +5,7 @@ import { bert } from './architectures/bert.js';
 import { deepseek2 } from './architectures/deepseek2.js';
 import { ernie45 } from './architectures/ernie45.js';
 import { clip } from './architectures/clip.js';
+import { falconH1 } from './architectures/falcon-h1.js';
 import type { Pooling } from './program/embedding-program.js';
 import { gemma } from './architectures/gemma.js';
 import { gemmaEmbedding } from './architectures/gemma-embedding.js';
@@ -25,6 +26,8 @@ import { llavaNext } from './architectures/llava-next.js';
 import { llavaOnevision } from './architectures/llava-onevision.js';
 import { llama4 } from './architectures/llama4.js';
 import { llava } from './architectures/llava.js';
+import { mamba } from './architectures/mamba.js';
+import { mamba2 } from './architectures/mamba2.js';
 import { ministral3 } from './architectures/ministral3.js';
 import { mixtral } from './architectures/mixtral.js';
 import { describeWithMmproj, type MmprojFile } from './architectures/mmproj.js';
@@ -86,6 +89,9 @@ export const architectures: readonly Architecture[] = [
   lfm2moe,
   qwen35,
   qwen35moe,
+  falconH1,
+  mamba2,
+  mamba,
   bert,
   xlmRoberta,
   nomicBert,

@@ -18,7 +18,7 @@ async function messageOf(format: ModelFile['format'], name: unknown): Promise<st
 test.each([
   ['gguf', 'glm-dsa', 'it needs a description of its layers', 'deepseek2'],
   ['safetensors', 'deepseek_v32', 'it needs a description of its layers', 'deepseek2'],
-  ['safetensors', 'falcon_h1', 'it needs a description of its state-space layers', 'granitehybrid'],
+  ['safetensors', 'jamba', 'it needs a description of its state-space layers', 'granitehybrid'],
   ['safetensors', 'roberta', 'it needs the positions and tokens of this encoder', 'xlm-roberta'],
   ['gguf', 'qwen3vlmoe', 'it needs an image encoder', 'qwen3moe'],
   ['safetensors', 'qwen4', 'it needs a description of its layers', 'qwen2'],

@@ -29,7 +29,7 @@ export interface UnsupportedFamily {
 const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest: string])[] = [
   ['minicpm3 kimi glm-dsa glm_moe_dsa glm4_moe_lite mistral4 deepseek_v32 deepseek_v4', 'own', 'deepseek2'],
   ['deepseek_vl deepseek_ocr', 'image', 'deepseek2'],
-  ['mamba falcon-h1 falcon_h1 falcon_mamba jamba bamba zamba nemotron_h plamo2', 'stateSpace', 'granitehybrid'],
+  ['jamba bamba zamba nemotron_h plamo2', 'stateSpace', 'granitehybrid'],
   ['ernie4_5-moe ernie4_5_moe', 'own', 'ernie4_5'],
   ['deepseek dots1 bailingmoe', 'own', 'glm4moe'],
   ['rwkv arwkv', 'linear', 'qwen35'],

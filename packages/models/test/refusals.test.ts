@@ -13,6 +13,7 @@ const sizes = {
   head_dim: 4,
   vocab_size: 3,
 };
+const mambaTable = 'backbone.embeddings.weight';
 const embedding = { shape: [3, 8], values: new Float32Array(24) };
 /** These tensors and another, since a file with two layers has at least two. */
 const withRoom = (tensors: readonly (readonly [string, typeof embedding])[]): Map<string, typeof embedding> =>
@@ -87,6 +88,25 @@ test.each([
     { ...topOne, no_rope_layers: [1, 0], max_position_embeddings: 2 ** 25 },
     /max_position_embeddings: expected at most 16777216 positions/,
   ],
+  ['falcon_h1', { mlp_bias: true }, /mlp_bias: expected false, got true/],
+  [
+    'falcon_h1',
+    { mamba_rms_norm: true, mamba_norm_before_gate: true },
+    /mamba_norm_before_gate: expected false with mamba_rms_norm, got true/,
+  ],
+  ['falcon_h1', { hidden_act: 'gelu' }, /hidden_act: expected silu or swish, got "gelu"/],
+  ['falcon_h1', { time_step_limit: [0.001, 0.1] }, /time_step_limit: expected no limit above 0/],
+  ['falcon_h1', { key_multiplier: 0 }, /key_multiplier: expected a positive number that f32 can hold, got 0/],
+  ['falcon_h1', { ssm_multipliers: [1, 1] }, /ssm_multipliers: expected an array of 5, got an array of 2/],
+  [
+    'falcon_h1',
+    { mamba_n_heads: 3 },
+    /heads of state-space layers: expected a divisor of 1024, their inner size, got 3/,
+  ],
+  ['mamba2', { num_heads: 4, head_dim: 4 }, /groups of state-space layers: expected a divisor of 4, got 8/],
+  ['mamba2', { rms_norm: false }, /rms_norm: expected true, got false/],
+  ['mamba', { use_bias: true }, /use_bias: expected false, got true/],
+  ['falcon_mamba', { mixer_rms_eps: 1e-5 }, /mixer_rms_eps: expected 0.000001, got 0.00001/],
   ['starcoder2', { mlp_type: 'gated' }, /mlp_type: expected default, got "gated"/],
   ['starcoder2', { norm_type: 'rms' }, /norm_type: expected layer_norm, got "rms"/],
   ['gpt2', { add_cross_attention: true }, /add_cross_attention: expected false, got true/],
@@ -94,7 +114,13 @@ test.each([
   ['llama', { embedding_multiplier: 12 }, /embedding_multiplier: expected 1, got 12/],
   ['llama', { rope_interleaved: true }, /rope_interleaved: expected false, got true/],
 ])('config.json of %s: %o', async (model_type, changes, message) => {
-  const name = model_type === 'gpt2' ? 'wte.weight' : 'model.embed_tokens.weight';
+  const others: Record<string, string> = {
+    gpt2: 'wte.weight',
+    mamba: mambaTable,
+    mamba2: mambaTable,
+    falcon_mamba: mambaTable,
+  };
+  const name = others[model_type] ?? 'model.embed_tokens.weight';
   const weights = withRoom([[name, embedding]]);
   const described = describeModel(modelFile('safetensors', { ...sizes, model_type, ...changes }, weights));
   await expect(described).rejects.toThrow(FormatError);
@@ -161,9 +187,9 @@ test.each([
 ] as const)(
   'an unknown architecture of a %s file is named, and the known ones listed',
   async (format, field, names) => {
-    const described = describeModel(modelFile(format, { [field]: 'mamba' }, new Map()));
+    const described = describeModel(modelFile(format, { [field]: 'rwkv7' }, new Map()));
     await expect(described).rejects.toThrow(FormatError);
-    await expect(described).rejects.toThrow(`${field}: architecture "mamba" is not supported`);
+    await expect(described).rejects.toThrow(`${field}: architecture "rwkv7" is not supported`);
     for (const name of architectures.flatMap((architecture) => architecture[names])) {
       await expect(described).rejects.toThrow(new RegExp(`expected one of .*\\b${name}\\b`));
     }

@@ -9,6 +9,7 @@ import { jobsMutants } from './lists/jobs.ts';
 import { kernelsMutants } from './lists/kernels.ts';
 import { nativeKernelsMutants } from './lists/native-kernels.ts';
 import { sparsityMutants } from './lists/sparsity.ts';
+import { stateSpaceMutants } from './lists/state-space.ts';
 import { testSupportMutants } from './lists/test-support.ts';
 import { textMutants } from './lists/text.ts';
 import { untrustedInputMutants } from './lists/untrusted-input.ts';
@@ -19,6 +20,7 @@ export const mutants: readonly Mutant[] = [
   ...formatsMutants,
   ...textMutants,
   ...engineMutants,
+  ...stateSpaceMutants,
   ...imagesMutants,
   ...sparsityMutants,
   ...applicationsMutants,

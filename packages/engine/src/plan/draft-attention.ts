@@ -1,13 +1,11 @@
 /** The attention of the program that drafts with the weights and the cache of the model: `speculative: 'self=POLICY'`. */
 import type { DecoderConfig, DecoderProgramOptions } from '@winnow/models';
+import type { Program } from '@winnow/ops';
 import { createAttentionLowering, type AttentionPolicy } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 import { policiesOf } from './attention-plan.js';
 
-/**
- * @throws {ArgumentError} for a policy with data of its own in the cache, which rejected drafts would change, and for models with
- * recurrent states, which every drafted token would replace
- */
+/** @throws {ArgumentError} for a policy with data of its own in the cache, which rejected drafts would change */
 export function draftAttention(
   text: string,
   config: DecoderConfig,
@@ -20,11 +18,14 @@ export function draftAttention(
       'self=streaming:..., self=sparq:mean=false,... or self=dense: policies that keep no data beside keys and values';
     throw new ArgumentError({ argument: 'speculative', expected, actual: `self=${text}` });
   }
-  if (config.recurrentLayers?.includes(true) === true) {
-    const expected = 'lookup | draft | off for a model with recurrent states';
-    throw new ArgumentError({ argument: 'speculative', expected, actual: `self=${text}` });
-  }
   return { attention: createAttentionLowering(layers, 'decode', { notice }) };
+}
+
+/** @throws {ArgumentError} for a program with recurrent states, which every drafted token would replace */
+export function refuseStates(program: Program, text: string): void {
+  if (!program.buffers.some(({ name }) => name.startsWith('state.'))) return;
+  const expected = 'lookup | draft | off for a model with recurrent states';
+  throw new ArgumentError({ argument: 'speculative', expected, actual: `self=${text}` });
 }
 
 function keepsData(policy: AttentionPolicy): boolean {

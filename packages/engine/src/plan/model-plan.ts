@@ -10,6 +10,7 @@ import {
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { checkKvDTypes, maxInvariantTokens, type KvDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
+import { refuseWithoutAttention } from './attention-free.js';
 import { planAttention, type AttentionPlan, type StepPhase } from './attention-plan.js';
 import { VisitedLayers, type VisitedLayer } from './visited-layers.js';
 import type { TracedLayer } from './attention-trace.js';
@@ -18,7 +19,7 @@ import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
 import { planTiers, sizeTiers, type SizedTiers, type TierPlan, type TierSizes } from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
-import { draftAttention } from './draft-attention.js';
+import { draftAttention, refuseStates } from './draft-attention.js';
 import { withDraftFeedForward } from './draft-feed-forward.js';
 import { isOff, selfPolicyOf } from './speculative.js';
 import { refuseDraftsOnly } from '../sparsity/options.js';
@@ -224,6 +225,7 @@ function sizeOffload(
   attention: AttentionPlan,
 ): OffloadSizes {
   const { contextSize, cacheSize, maxSessions, maxSequences, maxTokens, attending } = sizes;
+  if (attending.length === 0) refuseWithoutAttention(attention, options);
   const { blockSize } = attention;
   const numContextBlocks = Math.ceil(contextSize / blockSize);
   // each further session may leave a block partly empty
@@ -282,7 +284,9 @@ function buildDraftProgram(
   if (policy === undefined) return undefined;
   const attention = draftAttention(policy, description.config, notice);
   const size = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
-  return description.buildProgram({ ...shape, rotateKeys: rotatesKeys, contextSize, ...attention, ...size });
+  const program = description.buildProgram({ ...shape, rotateKeys: rotatesKeys, contextSize, ...attention, ...size });
+  refuseStates(program, policy);
+  return program;
 }
 
 /** The program of steps of the rows of one image, where they attend to each other. */

@@ -20,6 +20,9 @@ const names = [
   'qwen35moe',
   'granitehybrid-moe',
   'llama4',
+  'falcon-h1-norm',
+  'mamba2',
+  'falcon-mamba',
 ];
 const limit = 5e-4;
 

@@ -170,7 +170,7 @@ describe.each(oneBackend)('saved sessions and full contexts on %s', (name) => {
   );
 });
 
-describe.each(['lfm2', 'qwen35', 'granitehybrid'])('recurrent states of %s with tiers', (name) => {
+describe.each(['lfm2', 'qwen35', 'granitehybrid', 'falcon-h1'])('recurrent states of %s with tiers', (name) => {
   const path = archPath(name, 'model.gguf');
   const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
   test.skipIf(path === undefined)(`the same tokens, also after truncation and from a file${missing}`, async () => {

@@ -277,6 +277,8 @@ const others = {
   granitemoe: { 'model.layers.0.self_attn.q_proj': [32, 32, 4], 'model.layers.1.self_attn.v_proj': [16, 32, 4] },
   ministral3: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.k_proj': [12, 32, 4] },
   llama4: { 'model.layers.0.self_attn.q_proj': [24, 16, 4], 'model.layers.0.feed_forward.up_proj': [64, 16, 4] },
+  granitehybrid: { 'model.layers.0.mamba.in_proj': [164, 32, 4], 'model.layers.1.self_attn.k_proj': [16, 32, 4] },
+  mamba: { 'backbone.layers.0.mixer.x_proj': [19, 64, 4], 'backbone.layers.1.mixer.dt_proj': [64, 3, 4] },
   smollm3: { 'model.layers.0.self_attn.q_proj': [16, 16, 4], 'model.layers.1.self_attn.k_proj': [8, 16, 4] },
   glm4moe: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
   deepseek2: { 'model.layers.0.mlp.up_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 40, 4] },
@@ -294,4 +296,16 @@ describe.each(Object.entries(others))('adapters on %s', (name, modules) => {
       expect(worst(actual, expected)).toBeLessThan(limit);
     }
   });
+});
+
+test('an adapter of Falcon-H1 has the format of the model, whose factors only folders declare', async () => {
+  const pairs = pairsFor({
+    'model.layers.0.mamba.in_proj': [116, 24, 4],
+    'model.layers.1.self_attn.k_proj': [12, 24, 4],
+  });
+  const adapters = [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }];
+  const expected = await logprobs(await mergedFolder('falcon-h1', pairs, () => 1));
+  const [folder, file] = [archPath('falcon-h1', 'hf') as string, archPath('falcon-h1', 'model.gguf') as string];
+  expect(worst(await logprobs(folder, { lora: { adapters } }), expected)).toBeLessThan(limit);
+  await expect(logprobs(file, { lora: { adapters } })).rejects.toThrow('expected an adapter of the format gguf');
 });

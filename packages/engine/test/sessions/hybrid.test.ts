@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
 import { loadModel, type Model } from '../../src/index.js';
-import { archPath } from '../support/golden-files.js';
+import { archPath, maxDifference } from '../support/golden-files.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;
 const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
@@ -20,7 +20,7 @@ async function fresh(path: string | undefined, prompt: number[], maxTokens: numb
   return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
 }
 
-const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe', 'granitehybrid'];
+const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe', 'granitehybrid', 'falcon-h1', 'mamba'];
 
 describe.each(names)('%s', (name) => {
   const path = archPath(name, 'model.gguf');
@@ -94,6 +94,23 @@ describe.each(names)('%s', (name) => {
     expect(result.cachedTokens).toBe(128); // two whole blocks with a snapshot
     expect(result.tokens).toEqual(await fresh(path, other, 10));
     await sharing.dispose();
+  });
+});
+
+describe.each(['granitehybrid', 'falcon-h1'])('page-topk on %s', (name) => {
+  const tokens = ids(90);
+  const rowOf = async (attention: string): Promise<Float32Array> => {
+    const location = archPath(name, 'model.gguf') as string;
+    await using model = await loadModel(location, { context: 128, maxSessions: 1, backend, attention });
+    const [row] = await model.logprobs(tokens, { positions: [89], phase: 'decode' });
+    return row as Float32Array;
+  };
+
+  test('all pages give the result of dense attention, and fewer another one', async () => {
+    const dense = await rowOf('dense');
+    expect(maxDifference(await rowOf('decode=page-topk:budget=all,page=16'), dense)).toBeLessThan(1e-4);
+    const sparse = await rowOf('decode=page-topk:budget=1,page=8,window=8,sinks=1');
+    expect(maxDifference(sparse, dense)).toBeGreaterThan(1e-3);
   });
 });
 

@@ -112,7 +112,7 @@ describe('the tokens, texts and log-probabilities of plain decoding', () => {
     }, caches[name]),
   );
 
-  test.each(['lfm2', 'qwen35', 'granitehybrid'])('recurrent states: %s', (name) =>
+  test.each(['lfm2', 'qwen35', 'granitehybrid', 'mamba'])('recurrent states: %s', (name) =>
     withModel(async (model) => expect(await expectEqual(model, fewTokens)).toBeGreaterThan(10), {}, name),
   );
 

@@ -3,10 +3,16 @@
  * layers, attention without rotary positions, and as FFN a dense one, or a mixture of experts with a shared expert. Models
  * without state-space layers are those of `granite.ts` and `granitemoe.ts`, and have rotary positions.
  */
-import { add, attentionBlock, describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
+import { add, attentionBlock, describeDecoder, rmsNorm, scaled } from '../blocks/decoder-blocks.js';
 import { expertTensors, feedForwardOf } from '../blocks/experts.js';
 import { rotaryOf } from '../blocks/rotary.js';
-import { checkedStateSpace, stateSpaceMixer, stateSpaceTensors, type StateSpaceConfig } from '../blocks/state-space.js';
+import {
+  checkedStateSpace,
+  refuseStateSettings,
+  stateSpaceMixer,
+  stateSpaceTensors,
+  type StateSpaceConfig,
+} from '../blocks/state-space.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
@@ -56,14 +62,13 @@ export const graniteHybrid: Architecture = {
       embed: (step) => embedTokens(step, embedding),
       norm: rmsNorm,
       layer(step, layer, input) {
-        const scaled = (y: typeof input): typeof input =>
-          residual === 1 ? y : step.b.activation('scale', { x: y }, { factor: residual });
         const normed = rmsNorm(step, `blk.${layer}.attn_norm`, input);
         const mixed = hasState(config, layer)
           ? stateSpaceMixer(step, layer, normed, states)
           : attentionBlock(step, layer, normed, { scale, ...(rotary === undefined ? {} : { rotary }) });
-        const x = add(step, input, scaled(mixed));
-        return add(step, x, scaled(feedForward(step, layer, rmsNorm(step, `blk.${layer}.ffn_norm`, x))));
+        const x = add(step, input, scaled(step, mixed, residual));
+        const y = feedForward(step, layer, rmsNorm(step, `blk.${layer}.ffn_norm`, x));
+        return add(step, x, scaled(step, y, residual));
       },
       logitScale: 1 / logits,
     });
@@ -110,10 +115,7 @@ function ofGguf(file: ModelFile): Settings {
 function ofHub(file: ModelFile): Settings {
   const { fields } = file;
   refuseSettings(fields, { mamba_n_groups: [1], mamba_proj_bias: [false], position_embedding_type: ['rope', 'nope'] });
-  const limits = fields.raw('time_step_limit');
-  if (Array.isArray(limits) && (limits[0] !== 0 || Number.isFinite(limits[1]))) {
-    throw fields.refusal('time_step_limit', 'no limit above 0', limits);
-  }
+  refuseStateSettings(fields);
   const hasExperts = fields.integer('num_local_experts', 8) > 0;
   // a dense model has its FFN where others have the shared expert
   const sizes = hasExperts ? {} : { intermediate_size: fields.count('shared_intermediate_size', 1024) };

@@ -68,6 +68,11 @@ export function add({ b }: DecoderStep, x: ProgramTensor, y: ProgramTensor): Pro
   return b.activation('add', { a: x, b: y });
 }
 
+/** `factor * x`; without an op for a factor of 1. */
+export function scaled({ b }: DecoderStep, x: ProgramTensor, factor: number): ProgramTensor {
+  return factor === 1 ? x : b.activation('scale', { x }, { factor });
+}
+
 export function rmsNorm(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
   return normWithEps(step, name, x, step.config.normEps);
 }
@@ -185,11 +190,10 @@ export function preNormLayer({
   residualScale = 1,
   ffnNorm = 'ffn_norm',
 }: PreNormBlock): DecoderDesign['layer'] {
-  const scaled = ({ b }: DecoderStep, y: ProgramTensor): ProgramTensor =>
-    residualScale === 1 ? y : b.activation('scale', { x: y }, { factor: residualScale });
+  const branch = (step: DecoderStep, y: ProgramTensor): ProgramTensor => scaled(step, y, residualScale);
   return (step, layer, input) => {
     const normed = norm(step, `blk.${layer}.attn_norm`, input);
-    const x = add(step, input, scaled(step, attentionBlock(step, layer, normed, attention(layer, step))));
-    return add(step, x, scaled(step, feedForward(step, layer, norm(step, `blk.${layer}.${ffnNorm}`, x))));
+    const x = add(step, input, branch(step, attentionBlock(step, layer, normed, attention(layer, step))));
+    return add(step, x, branch(step, feedForward(step, layer, norm(step, `blk.${layer}.${ffnNorm}`, x))));
   };
 }

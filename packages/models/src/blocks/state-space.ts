@@ -4,17 +4,31 @@ import type { Fields } from '../file/fields.js';
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderStep } from '../program/decoder-program.js';
-import { tensorNames } from '../program/tensors.js';
-import { linear, linearRows } from './decoder-blocks.js';
+import { tensorNames, type Names } from '../program/tensors.js';
+import { refuseSettings } from '../settings/config-checks.js';
+import { linear, linearRows, scaled } from './decoder-blocks.js';
+
+/** Factors of what a layer projects its inputs to: of the gate z, of x, b and c, and of dt. */
+export interface StateSpaceFactors {
+  readonly z: number;
+  readonly x: number;
+  readonly b: number;
+  readonly c: number;
+  readonly dt: number;
+}
 
 /** Sizes of the state-space layers of a model. */
 export interface StateSpaceConfig {
   readonly numHeads: number;
   readonly headDim: number;
-  /** Heads of a group read the state by the same vectors. */
+  /** Heads of a group read the state by the same vectors, and are normalized together. */
   readonly numGroups: number;
   readonly stateDim: number;
   readonly numTaps: number;
+  /** Whether the gated outputs are normalized. Default: true. */
+  readonly hasNorm?: boolean;
+  /** Default: all are 1. */
+  readonly factors?: StateSpaceFactors;
 }
 
 /** @throws {FormatError} for sizes that do not fit together */
@@ -30,6 +44,15 @@ export function checkedStateSpace(fields: Fields, sizes: StateSpaceConfig, inner
   return sizes;
 }
 
+/** @throws {FormatError} for settings of config.json that change the layers: another activation, a limit of the time steps */
+export function refuseStateSettings(fields: Fields): void {
+  refuseSettings(fields, { hidden_act: ['silu', 'swish'] });
+  const limits = fields.raw('time_step_limit');
+  // JSON has no infinity: writers have words and objects for it
+  if (!Array.isArray(limits) || (limits[0] === 0 && !Number.isFinite(limits[1]))) return;
+  throw fields.refusal('time_step_limit', 'no limit above 0', limits);
+}
+
 function innerDimOf({ numHeads, headDim }: StateSpaceConfig): number {
   return numHeads * headDim;
 }
@@ -37,6 +60,26 @@ function innerDimOf({ numHeads, headDim }: StateSpaceConfig): number {
 /** Channels of the convolution: x, b and c. */
 function channelsOf(sizes: StateSpaceConfig): number {
   return innerDimOf(sizes) + 2 * sizes.numGroups * sizes.stateDim;
+}
+
+/** Taps and bias of the convolution of the layer of these names. */
+export function convolutionTensors(
+  file: ModelFile,
+  [own, hub]: Names,
+  numChannels: number,
+  numTaps: number,
+): WeightRequest[] {
+  const names = tensorNames(file);
+  const taps = `${own}.ssm_conv1d.weight`;
+  return [
+    {
+      name: taps,
+      storedName: names.isHub ? `${hub}.conv1d.weight` : taps,
+      shape: names.isHub ? [numChannels, 1, numTaps] : [numChannels, numTaps],
+      isFloat: true,
+    },
+    { ...names.bias([`${own}.ssm_conv1d`, `${hub}.conv1d`], numChannels), optional: true },
+  ];
 }
 
 /** @param hub the layer's module in Hugging Face checkpoints */
@@ -54,14 +97,7 @@ export function* stateSpaceTensors(
   const [innerDim, numChannels] = [innerDimOf(sizes), channelsOf(sizes)];
   yield* names.matrix([`${own}.ssm_in`, `${hub}.in_proj`], [innerDim + numChannels + numHeads, hiddenDim], 'none');
   yield* names.matrix([`${own}.ssm_out`, `${hub}.out_proj`], [hiddenDim, innerDim], 'none');
-  const taps = `${own}.ssm_conv1d.weight`;
-  yield {
-    name: taps,
-    storedName: isHub ? `${hub}.conv1d.weight` : taps,
-    shape: isHub ? [numChannels, 1, numTaps] : [numChannels, numTaps],
-    isFloat: true,
-  };
-  yield { ...names.bias([`${own}.ssm_conv1d`, `${hub}.conv1d`], numChannels), optional: true };
+  yield* convolutionTensors(file, [own, hub], numChannels, numTaps);
   const [bias, decay, skip] = [`${own}.ssm_dt.bias`, `${own}.ssm_a`, `${own}.ssm_d`];
   yield { name: bias, storedName: isHub ? `${hub}.dt_bias` : bias, shape: [numHeads] };
   // GGUF files have one column per head, as Mamba has several
@@ -69,17 +105,35 @@ export function* stateSpaceTensors(
   const asLogarithm = isHub ? ({ storedAs: 'log-of-negative' } as const) : {};
   yield { name: decay, storedName: isHub ? `${hub}.A_log` : decay, shape: perHead, isFloat: true, ...asLogarithm };
   yield { name: skip, storedName: isHub ? `${hub}.D` : skip, shape: perHead, isFloat: true };
+  if (sizes.hasNorm === false) return;
   const norm = `${own}.ssm_norm.weight`;
+  const { numGroups } = sizes;
   yield {
     name: norm,
     storedName: isHub ? `${hub}.norm.weight` : norm,
-    shape: isHub ? [innerDim] : [1, innerDim],
+    shape: isHub ? [innerDim] : [numGroups, innerDim / numGroups],
     isFloat: true,
   };
 }
 
+const onesName = 'ssm.ones';
+const tapFactorsName = 'ssm.tapFactors';
+
+/** The tables of layers of these sizes. */
+export function stateSpaceConstants(sizes: StateSpaceConfig): (readonly [name: string, values: Float32Array])[] {
+  const { numGroups, stateDim, numTaps, factors } = sizes;
+  const innerDim = innerDimOf(sizes);
+  const constants: (readonly [string, Float32Array])[] = [];
+  if (numGroups > 1) constants.push([onesName, new Float32Array(innerDim / numGroups).fill(1)]);
+  if (factors === undefined) return constants;
+  const values = new Float32Array(channelsOf(sizes) * numTaps).fill(factors.x);
+  values.fill(factors.b, innerDim * numTaps, (innerDim + numGroups * stateDim) * numTaps);
+  values.fill(factors.c, (innerDim + numGroups * stateDim) * numTaps);
+  return [...constants, [tapFactorsName, values]];
+}
+
 /**
- * `out(rms(scan(silu(conv(x, b, c)), dt) * silu(z)))` of normalized inputs, with z, x, b, c and dt the rows of one projection.
+ * `out(norm(scan(silu(conv(x, b, c)), dt) * silu(z)))` of normalized inputs, with z, x, b, c and dt the rows of one projection.
  */
 export function stateSpaceMixer(
   step: DecoderStep,
@@ -88,26 +142,17 @@ export function stateSpaceMixer(
   sizes: StateSpaceConfig,
 ): ProgramTensor {
   const { b, weight } = step;
-  const { numHeads, headDim, numGroups, stateDim, numTaps } = sizes;
+  const { numHeads, headDim, numGroups, stateDim, factors } = sizes;
   const own = `blk.${layer}`;
   const [innerDim, numChannels] = [innerDimOf(sizes), channelsOf(sizes)];
   const projected = (begin: number, length: number): ProgramTensor =>
     linearRows(step, `${own}.ssm_in`, input, begin, begin + length);
-  const z = projected(0, innerDim);
-  const convolved = b.append(
-    'short-conv',
-    {
-      x: projected(innerDim, numChannels),
-      weight: b.reshape(weight(`${own}.ssm_conv1d.weight`), [numChannels, numTaps]),
-      bias: step.optionalWeight(`${own}.ssm_conv1d.bias`),
-      ...step.stateInputs(),
-    },
-    { activation: 'silu' },
-    { state: step.state(layer, 'conv', [numTaps - 1, numChannels]) },
-  );
+  const z = scaled(step, projected(0, innerDim), factors?.z ?? 1);
+  const channels = projected(innerDim, numChannels);
+  const convolved = convolve(step, layer, channels, sizes.numTaps, factors !== undefined);
+  const dt = scaled(step, projected(innerDim + numChannels, numHeads), factors?.dt ?? 1);
   const part = (begin: number, count: number, length: number): ProgramTensor => {
-    const columns = { begin, length: count * length };
-    const x = b.activation('slice-columns', { x: convolved['y'] as ProgramTensor }, columns);
+    const x = b.activation('slice-columns', { x: convolved }, { begin, length: count * length });
     return b.reshape(x, ['T', count, length]);
   };
   const groupDim = numGroups * stateDim;
@@ -117,7 +162,7 @@ export function stateSpaceMixer(
       x: part(0, numHeads, headDim),
       b: part(innerDim, numGroups, stateDim),
       c: part(innerDim + groupDim, numGroups, stateDim),
-      dt: projected(innerDim + numChannels, numHeads),
+      dt,
       dtBias: weight(`${own}.ssm_dt.bias`),
       decay: b.reshape(weight(`${own}.ssm_a`), [numHeads, 1]),
       skip: b.reshape(weight(`${own}.ssm_d`), [numHeads]),
@@ -128,7 +173,49 @@ export function stateSpaceMixer(
   );
   const y = b.reshape(scanned['y'] as ProgramTensor, ['T', innerDim]);
   const gated = b.activation('glu', { gate: z, up: y }, { kind: 'silu' });
-  const scale = b.reshape(weight(`${own}.ssm_norm.weight`), [innerDim]);
-  const normed = b.activation('rms-norm', { x: gated, weight: scale }, { eps: step.config.normEps });
-  return linear(step, `${own}.ssm_out`, normed);
+  return linear(step, `${own}.ssm_out`, sizes.hasNorm === false ? gated : groupNorm(step, layer, gated, numGroups));
+}
+
+/**
+ * `silu(conv(x))` with the taps and the bias of the layer. Factors of channels are applied to their taps, since the convolution
+ * is linear up to its bias.
+ */
+export function convolve(
+  step: DecoderStep,
+  layer: number,
+  x: ProgramTensor,
+  numTaps: number,
+  hasFactors = false,
+): ProgramTensor {
+  const { b, weight } = step;
+  const numChannels = Number(x.shape.at(-1));
+  const own = `blk.${layer}.ssm_conv1d`;
+  const shaped = (tensor: ProgramTensor): ProgramTensor => b.reshape(tensor, [numChannels, numTaps]);
+  const stored = shaped(weight(`${own}.weight`));
+  const { y } = b.append(
+    'short-conv',
+    {
+      x,
+      weight: hasFactors ? b.activation('multiply', { a: stored, b: shaped(step.constant(tapFactorsName)) }) : stored,
+      bias: step.optionalWeight(`${own}.bias`),
+      ...step.stateInputs(),
+    },
+    { activation: 'silu' },
+    { state: step.state(layer, 'conv', [numTaps - 1, numChannels]) },
+  );
+  return y as ProgramTensor;
+}
+
+/** An RMS norm per group of heads, as in the implementation of the paper and in llama.cpp. */
+function groupNorm(step: DecoderStep, layer: number, x: ProgramTensor, numGroups: number): ProgramTensor {
+  const { b, config } = step;
+  const weight = step.weight(`blk.${layer}.ssm_norm.weight`);
+  const innerDim = Number(x.shape.at(-1));
+  const attributes = { eps: config.normEps };
+  if (numGroups === 1) return b.activation('rms-norm', { x, weight: b.reshape(weight, [innerDim]) }, attributes);
+  const groups = b.reshape(x, ['T', numGroups, innerDim / numGroups]);
+  const normed = b.activation('rms-norm', { x: groups, weight: step.constant(onesName) }, attributes);
+  const table = b.reshape(weight, [1, innerDim]);
+  const rows = b.activation('embedding-lookup', { table, tokens: step.zeros() });
+  return b.activation('multiply', { a: b.reshape(normed, ['T', innerDim]), b: rows });
 }

@@ -4,7 +4,7 @@ import { ArgumentError, decoder, dtypeInfo, FormatError, tensorBytes } from '@wi
 import { reencodedView } from '../file/reencoded-view.js';
 import type { Weight } from '../file/weights.js';
 import type { EmbedderDescription, ModelDescription } from '../program/architecture.js';
-import { neighborsInGguf } from '../program/tensors.js';
+import { factorsInGguf, neighborsInGguf } from '../program/tensors.js';
 import { plainHubName } from './lora-names.js';
 import type { Lora, LoraPart } from './lora.js';
 
@@ -75,6 +75,9 @@ function placedParts(
   target: string,
   part: LoraPart,
 ): [string, LoraPart][] {
+  if (lora.format !== format && factorsInGguf.includes(config.architecture)) {
+    throw misfit(lora, target, `expected an adapter of the format ${format}, whose factors are those of the model`);
+  }
   const owners = ownersOf(weights, format, lora, target);
   const rows = owners.reduce((sum, { shape }) => sum + (shape[0] as number), 0);
   const [first] = owners;

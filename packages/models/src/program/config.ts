@@ -49,7 +49,7 @@ export interface ExpertConfig {
   readonly layers: readonly boolean[];
 }
 
-/** Sizes and settings of a decoder. Dims in elements, lengths in tokens. */
+/** Sizes and settings of a decoder. Dims in elements, lengths in tokens; sizes of heads and FFN are 0 without attention and FFNs. */
 export interface DecoderConfig {
   readonly architecture: string;
   readonly vocabSize: number;

@@ -258,3 +258,6 @@ export const neighborsInGguf: readonly string[] = [
   'granitehybrid',
   'smollm3',
 ];
+
+/** Architectures whose GGUF files contain in the weights what folders declare as factors. */
+export const factorsInGguf: readonly string[] = ['falcon-h1'];
