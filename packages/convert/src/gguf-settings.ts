@@ -187,6 +187,7 @@ function ownPairs(fields: Fields, description: EmbedderDescription): GgufPairs {
       return deltaPairs(fields, config);
     case 'qwen2vl':
     case 'qwen3vl':
+    case 'qwen3vlmoe':
       return [rotarySections(countsOf(config.rope?.coordinates ?? []))];
     default:
       return [];

@@ -39,7 +39,11 @@ function hubModel(name: string): { readonly modelType: string; readonly classNam
 }
 
 /** Language models of families with images, and what they are without images: rotary pairs turn by one position. */
-export const textOnly: Readonly<Record<string, string>> = { qwen2vl: 'qwen2', qwen3vl: 'qwen3' };
+export const textOnly: Readonly<Record<string, string>> = {
+  qwen2vl: 'qwen2',
+  qwen3vl: 'qwen3',
+  qwen3vlmoe: 'qwen3moe',
+};
 
 /** The `model_type` of the architecture. */
 export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {

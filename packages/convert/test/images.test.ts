@@ -60,14 +60,14 @@ async function shapesOf(path: string): Promise<string[]> {
 
 const names = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'smolvlm-25', 'gemma3'];
 
-test.each([...names, 'qwen2vl', 'qwen25vl', 'qwen3vl'])('%s', async (name) => {
+test.each([...names, 'qwen2vl', 'qwen25vl', 'qwen3vl', 'qwen3vlmoe'])('%s', async (name) => {
   const written = join(folder, `${name}-ids.gguf`);
   const { files } = await convertFiles(fixture(name), written);
   expect(files).toEqual([`${name}-ids.gguf`, `mmproj-${name}-ids.gguf`]);
   const mmproj = join(folder, `mmproj-${name}-ids.gguf`);
   const published = fixture(`${name.replace('-25', '')}-gguf`);
   // the older converter of LLaVA, which the fixture imitates, swaps the matrices of the FFN
-  if (['smolvlm', 'gemma3', 'llava-onevision', 'qwen2vl', 'qwen25vl', 'qwen3vl'].includes(name)) {
+  if (['smolvlm', 'gemma3', 'llava-onevision', 'qwen2vl', 'qwen25vl', 'qwen3vl', 'qwen3vlmoe'].includes(name)) {
     expect(await shapesOf(mmproj)).toEqual(await shapesOf(join(published, 'mmproj-model-f16.gguf')));
   }
   const path = join(folder, `${name}.gguf`);
@@ -105,6 +105,7 @@ test('settings of windows that mmproj files cannot have are refused', async () =
 test.each([
   ['qwen2vl', 'qwen2'],
   ['qwen3vl', 'qwen3'],
+  ['qwen3vlmoe', 'qwen3moe'],
 ])('the language model of %s becomes a folder of %s', async (name, plain) => {
   const path = join(folder, `${name}-text`);
   const { notices } = await convertFiles(fixture(`${name}-gguf/model.gguf`), path);

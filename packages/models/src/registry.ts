@@ -43,7 +43,7 @@ import { qwen2moe } from './architectures/qwen2moe.js';
 import { qwen3 } from './architectures/qwen3.js';
 import { qwen35 } from './architectures/qwen35.js';
 import { qwen35moe } from './architectures/qwen35moe.js';
-import { qwen3vl } from './architectures/qwen3vl.js';
+import { qwen3vl, qwen3vlmoe } from './architectures/qwen3vl.js';
 import { qwen3moe } from './architectures/qwen3moe.js';
 import { siglip } from './architectures/siglip.js';
 import { smollm3 } from './architectures/smollm3.js';
@@ -103,6 +103,7 @@ export const architectures: readonly Architecture[] = [
   smolvlm,
   qwen2vl,
   qwen3vl,
+  qwen3vlmoe,
   clip,
   siglip,
 ];

@@ -20,7 +20,7 @@ test.each([
   ['safetensors', 'deepseek_v32', 'it needs a description of its layers', 'deepseek2'],
   ['safetensors', 'jamba', 'it needs a description of its state-space layers', 'granitehybrid'],
   ['safetensors', 'roberta', 'it needs the positions and tokens of this encoder', 'xlm-roberta'],
-  ['gguf', 'qwen3vlmoe', 'it needs an image encoder', 'qwen3moe'],
+  ['safetensors', 'mllama', 'it needs an image encoder', 'llama'],
   ['safetensors', 'qwen4', 'it needs a description of its layers', 'qwen2'],
   ['safetensors', 'phi5', 'it needs a description of its layers', 'phi2'],
   ['safetensors', 'gpt_neo', 'it needs a description of its layers', 'gpt2'],

@@ -38,7 +38,6 @@ const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest
   ['roberta camembert', 'encoderPositions', 'xlm-roberta'],
   ['mpnet', 'relativeBias', 'bert'],
   ['jina-bert jina_bert eurobert neo-bert deberta distilbert', 'encoderPositions', 'bert'],
-  ['qwen3vlmoe qwen3_vl_moe', 'image', 'qwen3moe'],
   ['llava_ mllama idefics2 siglip2 pixtral', 'image', 'llama'],
   ['gemma3n', 'alternating', 'gemma3'],
   ['gemma4', 'perLayer', 'gemma3'],

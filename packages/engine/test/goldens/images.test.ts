@@ -134,7 +134,16 @@ async function checkSessions(model: Model, golden: PromptGolden): Promise<void> 
   expect((await restored.resume({ maxTokens: 2 }).result()).tokens).toEqual(first.tokens.slice(2));
 }
 
-const languageModels = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'gemma3', 'qwen2vl', 'qwen3vl']
+const languageModels = [
+  'llava',
+  'llava-next',
+  'llava-onevision',
+  'smolvlm',
+  'gemma3',
+  'qwen2vl',
+  'qwen3vl',
+  'qwen3vlmoe',
+]
   .flatMap((architecture) => imageNames[architecture] ?? [])
   .flatMap((name) => ['WebAssembly', 'reference'].map((backend) => ({ name, backend })));
 
@@ -234,7 +243,17 @@ function inGguf(golden: PromptGolden, name: string): PromptGolden {
 const ggufOf = (name: string): string => pathOf(`${name}-gguf/model.gguf`);
 const mmprojOf = (name: string): string => pathOf(`${name}-gguf/mmproj-model-f16.gguf`);
 
-const inFiles = ['llava', 'llava-next', 'llava-onevision', 'smolvlm', 'gemma3', 'qwen2vl', 'qwen25vl', 'qwen3vl'];
+const inFiles = [
+  'llava',
+  'llava-next',
+  'llava-onevision',
+  'smolvlm',
+  'gemma3',
+  'qwen2vl',
+  'qwen25vl',
+  'qwen3vl',
+  'qwen3vlmoe',
+];
 
 test.each(inFiles)('%s: the GGUF file with its image encoder beside it', async (name) => {
   const { prompts } = readJson<{ prompts: readonly PromptGolden[] }>(`${pathOf(name)}/golden.json`);

@@ -8,7 +8,7 @@ import { describeLlama } from './llama.js';
 import { describeClip, describeTilesOfClip } from './llava.js';
 import { describeQwen2 } from './qwen2.js';
 import { describeQwen2Text, describeQwen2Vision } from './qwen2vl.js';
-import { describeQwen3Text, describeQwen3Vision } from './qwen3vl.js';
+import { describeQwen3Vision, qwen3Decoders } from './qwen3vl.js';
 import { describeTiles } from './smolvlm.js';
 import type { DescribeDecoder } from './with-images.js';
 
@@ -200,7 +200,7 @@ const qwen25: Projector = {
 
 const qwen3: Projector = {
   ...qwen,
-  decoders: { qwen3vl: describeQwen3Text },
+  decoders: qwen3Decoders,
   describe: describeQwen3Vision,
   settings: () => ({}),
   encoder(clip) {

@@ -194,4 +194,5 @@ export const imageParts: Readonly<Record<string, ImageParts>> = {
     text: qwenTextPart,
   },
   qwen3vl: { projector: () => 'qwen3vl_merger', text: qwenTextPart, isFused: true },
+  qwen3vlmoe: { projector: () => 'qwen3vl_merger', text: qwenTextPart, isFused: true },
 };

@@ -2,8 +2,14 @@
  * Qwen 3 (arXiv:2505.09388): the Llama block with a per-head RMS norm of q and k before RoPE, whose weights all heads
  * share, and an explicit head size; split-half rotary pairs.
  */
-import { describeDecoder, preNormLayer, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
-import { rotaryOf } from '../blocks/rotary.js';
+import {
+  describeDecoder,
+  preNormLayer,
+  rmsNorm,
+  type DecoderDesign,
+  type PreNormBlock,
+} from '../blocks/decoder-blocks.js';
+import { rotaryOf, type Rotary } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
 import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
@@ -27,7 +33,7 @@ export const qwen3: Architecture = {
   describe: (file) => describeQwen3(file),
 };
 
-/** What distinguishes the decoder of Qwen3-VL. */
+/** What distinguishes the decoders of Qwen3-VL. */
 export interface Qwen3Images {
   /** Default: it takes no images, and turns all pairs by one position. */
   readonly imageTokenId?: number | undefined;
@@ -42,12 +48,27 @@ export async function describeQwen3(file: ModelFile, images?: Qwen3Images): Prom
     file.format === 'gguf'
       ? await configFromGguf(file, { ...common, norm: 'rms' })
       : withQwenWindow(file, configFromHub(file, { ...common, headDim: 128, contextLength: 32768 }));
-  const imageTokenId = images?.imageTokenId;
-  const numDeep = imageTokenId === undefined ? 0 : (images?.numDeep ?? 0);
-  const taken = imageTokenId === undefined ? {} : { imageTokenId, imageDim: (1 + numDeep) * text.hiddenDim };
-  const config = { ...text, ...taken };
+  const config = withImages(text, images);
   const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));
   const rotary = rotaryOf(file.fields, config.rope);
+  const layer = qwen3Layer(config, rotary);
+  return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
+}
+
+/** The settings with those of the images that the model takes. */
+export function withImages<C extends RotaryDecoderConfig>(config: C, images: Qwen3Images | undefined): C {
+  const { imageTokenId, numDeep = 0 } = images ?? {};
+  return imageTokenId === undefined ? config : { ...config, imageTokenId, imageDim: (1 + numDeep) * config.hiddenDim };
+}
+
+/** The layers, of which the first add further rows of images. @param feedForward default: a GLU */
+export function qwen3Layer(
+  config: RotaryDecoderConfig,
+  rotary: Rotary,
+  feedForward?: PreNormBlock['feedForward'],
+): DecoderDesign['layer'] {
+  const { hiddenDim, imageDim = hiddenDim } = config;
+  const numDeep = imageDim / hiddenDim - 1;
   const block = preNormLayer({
     norm: rmsNorm,
     attention: (index, step) => ({
@@ -55,12 +76,12 @@ export async function describeQwen3(file: ModelFile, images?: Qwen3Images): Prom
       window: windowOf(config, index),
       normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
     }),
+    ...(feedForward && { feedForward }),
   });
-  const layer: DecoderDesign['layer'] = (step, index, x) => {
+  return (step, index, x) => {
     const y = block(step, index, x);
     return index < numDeep ? addImageRows(step, y, 1 + index) : y;
   };
-  return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
 }
 
 function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {

@@ -14,7 +14,8 @@ import type { EncoderConfig } from '../settings/encoder-settings.js';
 import { textPartOf } from '../settings/text-part.js';
 import { describeScaledVision } from '../vision/scaled-tower.js';
 import { hasQwenVision, layerIndices, qwenEncoder, qwenLayerTensors, qwenTextPart } from '../vision/qwen-tower.js';
-import { describeQwen3 } from './qwen3.js';
+import { describeQwen3, type Qwen3Images } from './qwen3.js';
+import { describeQwen3Moe } from './qwen3moe.js';
 import { describeWithImages, type DescribeDecoder } from './with-images.js';
 
 const rope = { base: 500_000, sections: [24, 20, 20], areInterleaved: true };
@@ -25,32 +26,65 @@ const defaults = {
   ...{ num_position_embeddings: 2304, deepstack_visual_indexes: [8, 16, 24] },
 };
 
+const limits = [
+  'Images have at most 1,280 rows (1,310,720 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
+  'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
+];
+
 export const qwen3vl: DecoderArchitecture = {
   name: 'qwen3vl',
   models: 'Qwen3-VL 2B to 32B, dense (text and images)',
   limits: [
-    'Images have at most 1,280 rows (1,310,720 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
     'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file. Converted to a folder, the language model is a Qwen 3.',
-    'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
+    ...limits,
   ],
   ggufNames: ['qwen3vl'],
   hubNames: ['qwen3_vl', 'qwen3_vl_text'],
   hubClass: 'Qwen3VLForConditionalGeneration',
   preTokenizer: 'qwen2',
-  describe(file) {
-    if (!hasQwenVision(file)) return describeQwen3Text(textPartOf(file, qwenTextPart));
-    const imageTokenId = file.fields.integer('image_token_id', 151655);
-    const numDeep = deepLayers(visionFields(file)).length;
-    const describe: DescribeDecoder = (text) => describeQwen3(text, { imageTokenId, numDeep, rope });
-    return describeWithImages(file, qwenTextPart, imageTokenId, describeQwen3Vision, { qwen3_vl_text: describe });
-  },
+  describe: (file) => describeWhole(file, describeQwen3, 'qwen3_vl_text'),
 };
 
-/** The decoder of a GGUF file, or a folder without images. @param imageTokenId the token of images. Default: it takes none */
-export function describeQwen3Text(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
-  const numDeep = file.format === 'gguf' ? file.fields.integer('qwen3vl.n_deepstack_layers', 0) : 0;
-  return describeQwen3(file, { imageTokenId, numDeep, rope });
+export const qwen3vlmoe: DecoderArchitecture = {
+  name: 'qwen3vlmoe',
+  models: 'Qwen3-VL 30B-A3B and 235B-A22B (text and images)',
+  limits: [
+    'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file. As a folder, the language model is a Qwen 3 with experts.',
+    ...limits,
+  ],
+  ggufNames: ['qwen3vlmoe'],
+  hubNames: ['qwen3_vl_moe', 'qwen3_vl_moe_text'],
+  hubClass: 'Qwen3VLMoeForConditionalGeneration',
+  preTokenizer: 'qwen2',
+  describe: (file) => describeWhole(file, describeQwen3Moe, 'qwen3_vl_moe_text'),
+};
+
+type DescribeText = (file: ModelFile, images: Qwen3Images) => Promise<ModelDescription>;
+
+/** @param textType `model_type` of the decoder */
+async function describeWhole(file: ModelFile, describe: DescribeText, textType: string): Promise<ModelDescription> {
+  if (!hasQwenVision(file)) return textOf(describe)(textPartOf(file, qwenTextPart));
+  const imageTokenId = file.fields.integer('image_token_id', 151655);
+  const numDeep = deepLayers(visionFields(file)).length;
+  const decoders = { [textType]: (text: ModelFile) => describe(text, { imageTokenId, numDeep, rope }) };
+  return describeWithImages(file, qwenTextPart, imageTokenId, describeQwen3Vision, decoders);
 }
+
+/** The decoder of a GGUF file, or a folder without images. */
+function textOf(describe: DescribeText) {
+  return (file: ModelFile, imageTokenId?: number): Promise<ModelDescription> => {
+    const { format, fields } = file;
+    const key = (): string => `${fields.string('general.architecture')}.n_deepstack_layers`;
+    const numDeep = format === 'gguf' ? fields.integer(key(), 0) : 0;
+    return describe(file, { imageTokenId, numDeep, rope });
+  };
+}
+
+/** Decoders of GGUF files by `general.architecture`. */
+export const qwen3Decoders: Readonly<Record<string, DescribeDecoder>> = {
+  qwen3vl: textOf(describeQwen3),
+  qwen3vlmoe: textOf(describeQwen3Moe),
+};
 
 function visionFields({ fields }: ModelFile): Fields {
   const own = Fields.ofJson(`${fields.source}: vision_config`, fields.raw('vision_config') ?? {});

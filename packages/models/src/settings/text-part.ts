@@ -27,16 +27,16 @@ export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): 
   const { format, fields, store } = file;
   if (format === 'gguf') return file;
   const text = fields.has('text_config') ? Fields.ofJson(fields.source, fields.raw('text_config')) : fields;
+  const renamedText = renamedStore(store, (name) => {
+    if (otherParts.some((prefix) => name.startsWith(prefix))) return undefined;
+    const [prefix, replacement] = renamed.find(([begin]) => name.startsWith(begin)) ?? ['', ''];
+    return replacement + name.slice(prefix.length);
+  });
+  // the outer setting decides in transformers 5, which leaves the default of the class in the inner one
+  const isUntied = fields.raw('tie_word_embeddings') === false && renamedText.tensors.has('lm_head.weight');
+  const own = isUntied ? text.with({ tie_word_embeddings: false }) : text;
   // settings of the whole checkpoint are outside `text_config`
-  return {
-    format,
-    fields: text.over(fields, ['quantization_config', 'tie_word_embeddings']),
-    store: renamedStore(store, (name) => {
-      if (otherParts.some((prefix) => name.startsWith(prefix))) return undefined;
-      const [prefix, replacement] = renamed.find(([begin]) => name.startsWith(begin)) ?? ['', ''];
-      return replacement + name.slice(prefix.length);
-    }),
-  };
+  return { format, fields: own.over(fields, ['quantization_config', 'tie_word_embeddings']), store: renamedText };
 }
 
 /**

@@ -141,11 +141,18 @@ export const imagesMutants: readonly Mutant[] = [
     only: 'qwen25vl',
   },
   {
-    file: 'packages/models/src/architectures/mmproj.ts',
-    find: 'interleavedView(name, rows)',
-    replace: 'interleavedView(name, rows.toReversed())',
+    file: 'packages/models/src/architectures/qwen3vl.ts',
+    find: 'fields.integer(key(), 0) : 0;',
+    replace: '0 : 0;',
     tests: ['packages/engine/test/goldens/images.test.ts'],
-    only: 'qwen2vl',
+    only: 'qwen3vl',
+  },
+  {
+    file: 'packages/models/src/settings/text-part.ts',
+    find: 'isUntied ? text.with({ tie_word_embeddings: false }) : text;',
+    replace: 'text;',
+    tests: ['packages/engine/test/goldens/images.test.ts'],
+    only: 'qwen3vlmoe',
   },
   {
     file: 'packages/convert/src/mmproj.ts',
