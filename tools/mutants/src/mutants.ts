@@ -7,9 +7,9 @@ import { formatsMutants } from './lists/formats.ts';
 import { imagesMutants } from './lists/images.ts';
 import { jobsMutants } from './lists/jobs.ts';
 import { kernelsMutants } from './lists/kernels.ts';
+import { modelsMutants } from './lists/models.ts';
 import { nativeKernelsMutants } from './lists/native-kernels.ts';
 import { sparsityMutants } from './lists/sparsity.ts';
-import { stateSpaceMutants } from './lists/state-space.ts';
 import { testSupportMutants } from './lists/test-support.ts';
 import { textMutants } from './lists/text.ts';
 import { untrustedInputMutants } from './lists/untrusted-input.ts';
@@ -20,7 +20,7 @@ export const mutants: readonly Mutant[] = [
   ...formatsMutants,
   ...textMutants,
   ...engineMutants,
-  ...stateSpaceMutants,
+  ...modelsMutants,
   ...imagesMutants,
   ...sparsityMutants,
   ...applicationsMutants,
