@@ -1,5 +1,5 @@
 /**
- * Streaming clients of `winnow route` in front of three processes of `winnow serve`, one of which is killed. As a program it prints its
+ * Streaming clients of `winnow route` in front of processes of `winnow serve`, one of which is killed. As a program it prints its
  * report: `node apps/cli/test/route-load.ts 200`.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
@@ -9,7 +9,6 @@ import { Agent, request } from 'node:http';
 import { fileURLToPath } from 'node:url';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
-const numReplicas = 3;
 
 /** How a stream ended: with its last event, with an error event, or without either. */
 type End = 'done' | 'error' | 'cut';
@@ -26,6 +25,8 @@ export interface LoadReport {
   readonly numBroken: number;
   /** Resident memory in bytes after each round: the router, then the replicas that lived. */
   readonly residentBytes: readonly (readonly number[])[];
+  /** With which the router ended after SIGTERM. */
+  readonly routerCode: number | null;
 }
 
 export class ServerProcess {
@@ -96,6 +97,7 @@ function readStream(url: string, body: object, onEvent: () => void): Promise<Str
 }
 
 export interface LoadOptions {
+  readonly numReplicas: number;
   readonly numClients: number;
   readonly numRounds: number;
   readonly maxTokens: number;
@@ -143,13 +145,13 @@ async function brokenStreams(url: string): Promise<number> {
 }
 
 export async function runLoad(options: LoadOptions): Promise<LoadReport> {
-  const { numClients, maxSessions, numRounds } = options;
+  const { numReplicas, numClients, maxSessions, numRounds } = options;
   const replicas = await Promise.all(Array.from({ length: numReplicas }, () => startReplica(options)));
   const upstreams = replicas.flatMap(({ url }) => ['--upstream', url]);
   const router = await ServerProcess.start(['route', '--port', '0', '-q', '--check-every', '0.5', ...upstreams]);
   const started = [...replicas, router];
   try {
-    const [doomed, ...survivors] = replicas as [ServerProcess, ServerProcess, ServerProcess];
+    const [doomed, ...survivors] = replicas as [ServerProcess, ...ServerProcess[]];
     const rounds: Record<End, number>[] = [];
     const [errors, roundMs, residentBytes]: [string[], number[], number[][]] = [[], [], []];
     for (let round = 0; round < numRounds; round++) {
@@ -169,7 +171,8 @@ export async function runLoad(options: LoadOptions): Promise<LoadReport> {
       if (isKilling && round + 1 < numRounds) started.push(await startReplica(options, new URL(doomed.url).port));
     }
     const numBroken = await brokenStreams(router.url);
-    return { numClients, maxSessions, rounds, roundMs, errors, numBroken, residentBytes };
+    const routerCode = await router.kill('SIGTERM');
+    return { numClients, maxSessions, rounds, roundMs, errors, numBroken, residentBytes, routerCode };
   } finally {
     await Promise.all(started.map((each) => each.kill()));
     agent.destroy();
@@ -178,6 +181,6 @@ export async function runLoad(options: LoadOptions): Promise<LoadReport> {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const numClients = Number(process.argv[2] ?? 200);
-  const report = await runLoad({ numClients, numRounds: 6, maxTokens: 32, maxSessions: 8 });
+  const report = await runLoad({ numReplicas: 3, numClients, numRounds: 6, maxTokens: 32, maxSessions: 8 });
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
 }

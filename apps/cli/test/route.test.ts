@@ -1,9 +1,9 @@
 /** `winnow route`: its flags and signals, and its process in front of processes of `winnow serve`, one of which is killed. */
-import type { RouterOptions } from '@winnow/server/router';
+import { createRouter, type RouterOptions } from '@winnow/server/router';
 import { testCoverage } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import { createFakeEngine } from './fake-engine.js';
-import { runLoad, ServerProcess, type LoadOptions } from './route-load.js';
+import { runLoad, type LoadOptions } from './route-load.js';
 import { runCli, TestHost } from './run-cli.js';
 
 async function route(argv: readonly string[], env = {}) {
@@ -57,11 +57,12 @@ test.each([
 describe.skipIf(process.platform !== 'linux')('processes', () => {
   const isFull = testCoverage === 'full';
   const load: LoadOptions = isFull
-    ? { numClients: 200, numRounds: 6, maxTokens: 32, maxSessions: 8 }
-    : { numClients: 24, numRounds: 2, maxTokens: 24, maxSessions: 3 };
+    ? { numReplicas: 3, numClients: 200, numRounds: 6, maxTokens: 32, maxSessions: 8 }
+    : { numReplicas: 2, numClients: 12, numRounds: 2, maxTokens: 24, maxSessions: 3 };
 
   test(`${load.numClients} streams and a killed replica: only its running streams fail, with an error event`, async () => {
-    const { rounds, errors, numBroken, residentBytes } = await runLoad(load);
+    const { rounds, errors, numBroken, residentBytes, routerCode } = await runLoad(load);
+    expect(routerCode).toBe(0);
     const [, killed] = rounds;
     // a replica runs as many streams as it has sessions; those that wait there have no token yet, and go to others
     expect(killed?.error).toBeLessThanOrEqual(load.maxSessions);
@@ -82,12 +83,12 @@ describe.skipIf(process.platform !== 'linux')('processes', () => {
   });
 
   test('a router without a server answers 503, and SIGTERM ends it with 0', async () => {
-    const router = await ServerProcess.start(['route', '--port', '0', '-q', '--upstream', 'http://127.0.0.1:1']);
-    try {
-      const health = await fetch(`${router.url}/health`);
-      expect([health.status, await health.json()]).toEqual([503, { status: 'no server is up', upstreams: 1, up: 0 }]);
-    } finally {
-      expect(await router.kill('SIGTERM')).toBe(0);
-    }
+    const host = new TestHost(createFakeEngine().api, { router: { createRouter } });
+    const ended = host.run(['route', '--port', '0', '-q', '--upstream', 'http://127.0.0.1:1']);
+    await host.untilShown('listening on ', '\n');
+    const health = await fetch(`${host.shown.trim().replace('listening on ', '')}/health`);
+    expect([health.status, await health.json()]).toEqual([503, { status: 'no server is up', upstreams: 1, up: 0 }]);
+    host.terminate();
+    expect((await ended).code).toBe(0);
   });
 });

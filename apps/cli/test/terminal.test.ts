@@ -51,21 +51,19 @@ test('the demo model says what it is and names three others; labels have colors'
   expect(session.modes).toEqual({ isPasteMarked: false });
 });
 
-test.each([
-  [{ NO_COLOR: '1' }, false],
-  [{ NO_COLOR: '1', FORCE_COLOR: '1' }, true],
-])('%j: colors %s', async (env, isColored) => {
-  const session = await chat(['-n', '4'], { env });
-  expect(session.styleOf('you>').isBold).toBe(isColored);
+test('NO_COLOR: no colors; an empty WINNOW_HISTORY: lines are not kept', async () => {
+  const session = await chat(['-n', '4'], { env: { NO_COLOR: '1', WINNOW_HISTORY: '' } });
+  expect(session.styleOf('you>').isBold).toBe(false);
   session.write('Hello\r');
   await session.until(/winnow-tiny> .+\n+you>/);
-  expect(session.raw.includes('\u001b[1m')).toBe(isColored);
+  expect(session.raw.includes('\u001b[1m')).toBe(false);
   session.write('/exit\r');
   expect((await session.ended).code).toBe(0);
+  expect(existsSync(historyFile())).toBe(false);
 });
 
-test('a paste of several lines is one message, tabs included, and so are lines between """', async () => {
-  const session = await chat(['-n', '2']);
+test('--no-history; a paste of several lines is one message, tabs included, and so are lines between """', async () => {
+  const session = await chat(['-n', '2', '--no-history']);
   session.write('\u001b[200~one\r\ttwo\rthree\u001b[201~');
   await session.until('three');
   expect(session.shown).not.toContain('winnow-tiny> ');
@@ -83,22 +81,15 @@ test('a paste of several lines is one message, tabs included, and so are lines b
     'one\n\ttwo\nthree',
     'four\nfive',
   ]);
+  session.write('/exit\r');
+  expect((await session.ended).code).toBe(0);
+  expect(existsSync(historyFile())).toBe(false);
 });
 
-test('Tab completes commands and names of files', async () => {
+posixTest('Tab completes; lines are kept for later chats, in a file that only the user can read', async () => {
   const talk = join(home, 'talk-of-today.json');
   writeFileSync(talk, '{"messages":[{"role":"user","content":"Old"}]}');
   writeFileSync(join(home, 'talk\u001b[2Jevil.json'), '');
-  const session = await chat();
-  session.write('/hi\t');
-  await session.until('you> /history');
-  session.write(`\u0015/load ${join(home, 'ta')}\t`);
-  await session.until(`/load ${talk}`);
-  session.write('\r/history\r');
-  await session.until('user: Old');
-});
-
-posixTest('lines are kept for later chats, in a file that only the user can read', async () => {
   const first = await chat(['-n', '2']);
   first.write('First message\r');
   await first.until(/winnow-tiny> .*\n+you>/);
@@ -109,21 +100,15 @@ posixTest('lines are kept for later chats, in a file that only the user can read
   const second = await chat(['-n', '2']);
   second.write('\u001b[A\u001b[A');
   await second.until('you> First message');
-  second.write('\u0015/exit\r');
-  await second.ended;
+  second.write('\u0015/hi\t');
+  await second.until('you> /history');
+  second.write(`\u0015/load ${join(home, 'ta')}\t`);
+  await second.until(`/load ${talk}`);
+  second.write('\r/history\r');
+  await second.until('user: Old');
 });
 
-test.each([
-  [['--no-history'], {}],
-  [[], { WINNOW_HISTORY: '' }],
-])('%j %j: lines are not kept', async (argv, env) => {
-  const session = await chat(argv, { env });
-  session.write('/exit\r');
-  expect((await session.ended).code).toBe(0);
-  expect(existsSync(historyFile())).toBe(false);
-});
-
-test('/model continues with another model, and keeps the current one if that cannot be loaded', async () => {
+posixTest('/model continues with another model, and keeps the current one if that cannot be loaded', async () => {
   const session = await chat(['-n', '2', '-c', '256']);
   session.write('Hello\r');
   await session.until(/winnow-tiny> .*\n+you>/);
@@ -137,8 +122,10 @@ test('/model continues with another model, and keeps the current one if that can
   await session.until('user: Hello\nassistant: ');
   session.write('More\r');
   await session.until(/More\n+\S.*> .*\n+you>/);
-  session.write('/exit\r');
-  expect((await session.ended).code).toBe(0);
+  // a terminal that is closed
+  session.kill('SIGHUP');
+  expect(await session.ended).toEqual({ code: 129, signal: 0 });
+  expect(session.modes).toEqual({ isPasteMarked: false });
 });
 
 test('the end of an MCP server is reported above the line that is typed', async () => {
@@ -153,16 +140,13 @@ test('the end of an MCP server is reported above the line that is typed', async 
   expect((await session.ended).code).toBe(0);
 });
 
-posixTest.each([
-  ['SIGTERM', 143],
-  ['SIGHUP', 129],
-])('%s restores the terminal', async (signal, code) => {
+posixTest('SIGTERM restores the terminal', async () => {
   const session = await chat(['-n', '-1', '--ignore-eos']);
   expect(session.modes).toEqual({ isPasteMarked: true });
   session.write('Hello\r');
   await session.until(/winnow-tiny> \S/);
-  session.kill(signal);
-  expect(await session.ended).toEqual({ code, signal: 0 });
+  session.kill('SIGTERM');
+  expect(await session.ended).toEqual({ code: 143, signal: 0 });
   expect(session.modes).toEqual({ isPasteMarked: false });
   expect(session.raw).not.toContain('\u001b[?25l');
 });

@@ -1,4 +1,4 @@
-/** `winnow worker` with the demo model, in processes where one is killed: with `winnow batch --queue`, and with `winnow serve --queue`. */
+/** `winnow worker` with the demo model, with `winnow batch --queue` and with `winnow serve --queue`; in processes where it is killed. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import * as engine from '@winnow/engine';
 import type { JobStore } from '@winnow/jobs';
 import { openSqliteJobStore } from '@winnow/jobs/node';
 import { openRedisJobStore } from '@winnow/jobs-bullmq';
-import { enqueueBatchLines } from '@winnow/server';
+import * as server from '@winnow/server';
 import { redisProgram, startRedisServer, testCoverage } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { lapseLeases } from './lapse-leases.js';
@@ -48,23 +48,17 @@ const idsOf = (count: number): string[] => Array.from({ length: count }, (_, ind
 
 interface Started {
   readonly child: ChildProcess;
-  stdout: string;
-  stderr: string;
   /** Code or signal. */
   readonly exit: Promise<number | string | null>;
 }
 
-function start(...argv: readonly string[]): Started {
-  const child = spawn(process.execPath, [program, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] });
+function startWorker(): Started {
+  const child = spawn(process.execPath, [program, ...workerArguments, '-q'], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
   processes.push(child);
-  const exit = once(child, 'close').then(([code, signal]) => (code ?? signal) as number | string | null);
-  const started: Started = { child, stdout: '', stderr: '', exit };
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (started.stdout += text));
-  child.stderr.setEncoding('utf8').on('data', (text: string) => (started.stderr += text));
-  return started;
+  return { child, exit: once(child, 'close').then(([code, signal]) => (code ?? signal) as number | string | null) };
 }
-
-const startWorker = (...flags: readonly string[]): Started => start(...workerArguments, ...flags);
 
 async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await isTrue())) await sleep(10);
@@ -81,7 +75,7 @@ async function withStore<T>(use: (store: JobStore) => Promise<T>): Promise<T> {
 
 const enqueue = (batchId: string, lines: readonly string[]): Promise<unknown> =>
   withStore((store) =>
-    enqueueBatchLines(store, batchId, [new TextEncoder().encode(lines.join(''))], { maxAttempts: 10 }),
+    server.enqueueBatchLines(store, batchId, [new TextEncoder().encode(lines.join(''))], { maxAttempts: 10 }),
   );
 
 const counts = (batchId: string) => withStore((store) => store.counts(batchId));
@@ -97,50 +91,53 @@ const results = (path: string): Result[] =>
     .split('\n')
     .map((line) => JSON.parse(line) as Result);
 
-const processTest = test.skipIf(process.platform === 'win32');
-
-processTest('workers that are killed and replaced answer each line of a batch once', async () => {
-  const [numLines, killsAt] = testCoverage === 'full' ? [60, [15, 35]] : [40, [10]];
-  const ids = idsOf(numLines);
-  const input = join(folder, 'in.jsonl');
-  writeFileSync(input, ids.map((id) => lineOf(id)).join(''));
-  const batch = runCli(engine, ['batch', input, '--queue', queue]);
-  const output = join(folder, 'in.output.jsonl');
-  let isAnswered = false;
-  void batch.finally(() => (isAnswered = true));
-  const workers = [startWorker(), startWorker()];
-  const numDone = (): Promise<number> =>
-    withStore(async (store) => {
-      const [batchId = ''] = await store.batches();
-      return (await store.counts(batchId)).completed;
-    });
-  await until(() => existsSync(queue));
-  for (const count of killsAt) {
-    await until(async () => isAnswered || (await numDone()) >= count);
-    const victim = workers.shift() as Started;
-    victim.child.kill('SIGKILL');
-    expect(await victim.exit).toBe('SIGKILL');
-    lapseLeases(queue, victim.child.pid);
-    workers.push(startWorker());
-  }
-  const message = `${numLines} of ${numLines} lines answered`;
-  expect(await batch).toMatchObject({ code: 0, stderr: expect.stringContaining(message) });
-  expect(results(output).map(({ custom_id: id }) => id)).toEqual(ids);
-  expect(existsSync(join(folder, 'in.output.errors.jsonl'))).toBe(false);
-  // answers are those of the command without a queue
-  const alone = join(folder, 'alone.jsonl');
-  expect((await runCli(engine, ['batch', input, '-t', '1', '-o', alone])).code).toBe(0);
-  const answers = (path: string): unknown[] => results(path).map(({ response }) => response.body.choices);
-  expect(answers(output)).toEqual(answers(alone));
-  for (const { child } of workers) child.kill('SIGTERM');
-  expect(await Promise.all(workers.map(({ exit }) => exit))).toEqual([0, 0]);
-  expect(await withStore((store) => store.batches())).toEqual([]);
-});
+test.skipIf(process.platform === 'win32')(
+  'workers that are killed and replaced answer each line of a batch once',
+  async () => {
+    const [numLines, killsAt] = testCoverage === 'full' ? [60, [15, 35]] : [24, [6]];
+    const ids = idsOf(numLines);
+    const input = join(folder, 'in.jsonl');
+    writeFileSync(input, ids.map((id) => lineOf(id)).join(''));
+    const batch = runCli(engine, ['batch', input, '--queue', queue]);
+    const output = join(folder, 'in.output.jsonl');
+    let isAnswered = false;
+    void batch.finally(() => (isAnswered = true));
+    const workers = [startWorker()];
+    const numDone = (): Promise<number> =>
+      withStore(async (store) => {
+        const [batchId = ''] = await store.batches();
+        return (await store.counts(batchId)).completed;
+      });
+    await until(() => existsSync(queue));
+    for (const [index, count] of killsAt.entries()) {
+      await until(async () => isAnswered || (await numDone()) >= count);
+      const victim = workers.shift() as Started;
+      victim.child.kill('SIGKILL');
+      expect(await victim.exit).toBe('SIGKILL');
+      lapseLeases(queue, victim.child.pid);
+      if (index + 1 < killsAt.length) workers.push(startWorker());
+    }
+    const last = new TestHost(engine);
+    const ended = last.run(workerArguments);
+    const message = `${numLines} of ${numLines} lines answered`;
+    expect(await batch).toMatchObject({ code: 0, stderr: expect.stringContaining(message) });
+    expect(results(output).map(({ custom_id: id }) => id)).toEqual(ids);
+    expect(existsSync(join(folder, 'in.output.errors.jsonl'))).toBe(false);
+    // answers are those of the command without a queue
+    const alone = join(folder, 'alone.jsonl');
+    expect((await runCli(engine, ['batch', input, '-t', '1', '-o', alone])).code).toBe(0);
+    const answers = (path: string): unknown[] => results(path).map(({ response }) => response.body.choices);
+    expect(answers(output)).toEqual(answers(alone));
+    last.terminate();
+    expect((await ended).code).toBe(0);
+    expect(await withStore((store) => store.batches())).toEqual([]);
+  },
+);
 
 test('SIGTERM lets running lines finish, and a second one gives them back', async () => {
   await enqueue(
     'batch',
-    idsOf(12).map((id) => lineOf(id, 400)),
+    idsOf(12).map((id) => lineOf(id, 120)),
   );
   const [draining, stopping] = [new TestHost(engine), new TestHost(engine)];
   const drained = draining.run(workerArguments);
@@ -175,11 +172,12 @@ test('ends with an error when the queue breaks', async () => {
   });
 });
 
-processTest('a server without a model has its batches answered by workers', async () => {
+test('a server without a model has its batches answered by workers', async () => {
   const argv = ['--batch-dir', join(folder, 'batches'), '--queue', queue, '--batch-sessions', '0'];
-  const server = start('serve', '--port', '0', ...argv, '-q');
-  await until(() => server.stdout.includes('\n'));
-  const url = server.stdout.trim().replace('listening on ', '');
+  const [host, worker] = [new TestHost(engine, { server }), new TestHost(engine)];
+  const served = host.run(['serve', '--port', '0', ...argv, '-q']);
+  await host.untilShown('listening on ', '\n');
+  const url = host.shown.trim().replace('listening on ', '');
   const json = async (path: string, body?: FormData | object): Promise<Record<string, unknown>> => {
     const headers = { 'content-type': 'application/json' };
     const form = { method: 'POST', body: body as FormData };
@@ -195,7 +193,7 @@ processTest('a server without a model has its batches answered by workers', asyn
   const { id: input_file_id } = await json('/v1/files', form);
   const request = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' };
   const { id } = await json('/v1/batches', request);
-  startWorker('--model-id', 'small');
+  const worked = worker.run([...workerArguments, '--model-id', 'small']);
   let batch = await json(`/v1/batches/${String(id)}`);
   while (batch['status'] !== 'completed') {
     await sleep(50);
@@ -208,6 +206,9 @@ processTest('a server without a model has its batches answered by workers', asyn
   expect(results(path).map(({ custom_id, response }) => [custom_id, response.body.model])).toEqual(
     ids.map((each) => [each, 'small']),
   );
+  worker.terminate();
+  host.terminate();
+  expect([(await worked).code, (await served).code]).toEqual([0, 0]);
 });
 
 test('a worker with several models answers their lines, and leaves those of others', async () => {

@@ -73,11 +73,11 @@ async function terminalChat(
 }
 
 describe('a call that the demo model is forced to write', () => {
-  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '200', '-c', '1024', '--stop', 'code'];
+  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '100', '-c', '1024', '--stop', 'code'];
 
-  test.each(['stdio', 'legacy'])('runs with consent, and the model reads its result (%s)', async (transport) => {
+  test('runs with consent, and the model reads its result', async () => {
     const host = new TestHost(engine, { isStdoutTerminal: true });
-    const running = host.run(['chat', '--mcp', command(transport), ...forced]);
+    const running = host.run(['chat', '--mcp', command('stdio'), ...forced]);
     await host.untilShown('> ');
     await host.enter(
       'How is the weather?',
@@ -180,17 +180,13 @@ test('the question hides nothing: control characters and invisible ones are esca
   expect(calls()).toEqual([]);
 });
 
-test('a server has the environment of the program', async () => {
+test('a server of the older protocol has the environment of the program, and --mcp-env changes it', async () => {
   const fake = createFakeEngine({ replies: [[weather], ['Done.']] });
-  const argv = ['chat', '--mcp', command('stdio'), '--mcp-allow', 'weather'];
-  await runCli(fake.api, argv, { stdin: 'One\n', env: { WEATHER: 'It snows.' } });
-  expect(resultsIn(fake.prompts[1]?.prompt)).toEqual(['It snows.']);
-  const changed = createFakeEngine({ replies: [[weather], ['Done.']] });
-  await runCli(changed.api, [...argv, '--mcp-env', 'WEATHER=It = hails.'], {
-    stdin: 'One\n',
-    env: { WEATHER: 'It snows.' },
-  });
-  expect(resultsIn(changed.prompts[1]?.prompt)).toEqual(['It = hails.']);
+  const argv = ['chat', '--mcp', command('legacy'), '--mcp-allow', 'weather', '--mcp-env', 'WEATHER=It = hails.'];
+  const pidFile = `${log}.pid`;
+  await runCli(fake.api, argv, { stdin: 'One\n', env: { WEATHER: 'It snows.', PID_FILE: pidFile } });
+  expect(resultsIn(fake.prompts[1]?.prompt)).toEqual(['It = hails.']);
+  expect(existsSync(pidFile)).toBe(true);
 });
 
 describe('results', () => {
@@ -343,7 +339,7 @@ describe('a server at a URL', () => {
     const fake = createFakeEngine({ replies: [[weather], ['Done.']] });
     const argv = ['chat', '--mcp', url, '--mcp-allow', 'weather'];
     const options = { stdin: 'One\n', env: { KEY: 'secret' } };
-    const named = ['--mcp', command('stdio'), '--mcp-header', `${url} Authorization: Bearer \${KEY}`];
+    const named = ['--mcp', await serve(), '--mcp-header', `${url} Authorization: Bearer \${KEY}`];
     const run = await runCli(fake.api, [...argv, '--mcp-header', 'Authorization: Bearer ${KEY}'], options);
     expect([run.code, resultsIn(fake.prompts[1]?.prompt)]).toEqual([0, ['It rains.']]);
     expect(await runCli(createFakeEngine().api, ['chat', '--mcp', url, ...named], options)).toMatchObject({ code: 0 });
