@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import { createWasmBackend, type WasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
-import { fastClock } from '@winnow/test-utils';
+import { fastClock, testCoverage } from '@winnow/test-utils';
 import { expect } from 'vitest';
 import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
 import { maxDifference } from './golden-files.js';
@@ -90,9 +90,12 @@ export async function on<T>(native: Level | false, given: Case, use: (model: Mod
   return (await first) as T;
 }
 
+/** Longer than every window and budget of the policies. */
+const numRepeats = testCoverage === 'full' ? 7 : 4;
+
 /** Log-probabilities of the last tokens of a text, of both phases. */
 export async function rowsOf(model: Model): Promise<Float32Array[]> {
-  const tokens = model.encodePrompt(text.repeat(7));
+  const tokens = model.encodePrompt(text.repeat(numRepeats));
   const positions = Array.from({ length: 12 }, (_, index) => tokens.length - 12 + index);
   const prefill = await model.logprobs(tokens, { positions });
   const decoded = await model.logprobs(tokens, { positions, phase: 'decode', decodeFrom: tokens.length - 16 });
