@@ -113,15 +113,13 @@ inline double peakFloats(uint64_t passes) {
 /** 8-bit products on registers; returns their operations, two each. */
 inline double peakProducts(uint64_t passes) {
   Ints sums[PEAK_SUMS];
-  Ints a = splatI(0x01020301);
-  const Ints b = splatI(0x02010102);
+  Ints a = splatI(0x01020301), b = splatI(0x02010102);
   for (int i = 0; i < PEAK_SUMS; i++) sums[i] = splatI(i);
   for (uint64_t pass = 0; pass < passes; pass++) {
 #pragma GCC unroll 12
     for (int i = 0; i < PEAK_SUMS; i++) {
-      hide(a); // so that no two sums share a product
       Ints sum = addProducts(sums[i], a, b);
-      hide(sum); // or some compilers store every sum
+      hide(a), hide(sum); // so that no two sums share a product; without the second, GCC 12 stores every sum
       sums[i] = sum;
     }
   }

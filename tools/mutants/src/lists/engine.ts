@@ -303,6 +303,12 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: 'isFresh ? cost : undefined',
+    replace: 'cost',
+    tests: ['src/generation/speculation/draft-length.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
     find: 'left - spare;',
     replace: '2 * left;',
     tests: ['test/speculation/bench-traces.test.ts'],
@@ -315,8 +321,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/step-costs.ts',
-    find: 'return Math.min(cost, usual);',
-    replace: 'return cost;',
+    find: 'if (!isCompiled) return Math.min(cost, this.of(numTokens));',
+    replace: '',
     tests: ['src/generation/step-costs.test.ts'],
   },
   {
@@ -333,8 +339,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
-    find: 'numKnown + count <= 2 * costs.maxKnown; count++',
-    replace: 'numKnown + count <= 16; count++',
+    find: '? 2 * costs.maxKnown : costs.maxKnown;',
+    replace: '? 16 : 16;',
     tests: ['src/generation/speculation/draft-length.test.ts'],
   },
   {
