@@ -110,9 +110,6 @@ export function numOperands(opcode: i32): i32 {
     case 42: // hadamard
       return 2;
     case 13: // attention
-    case 28: // gated-delta
-    case 41: // attention-mass
-      return 10;
     case 14: // attention-partial
     case 37: // oracle-topk-attention
       return 11;
@@ -120,6 +117,9 @@ export function numOperands(opcode: i32): i32 {
       return 9;
     case 27: // short-conv
       return 8;
+    case 28: // gated-delta
+    case 41: // attention-mass
+      return 10;
     case 29: // block-mean-append
     case 46: // sparse-combine
     case 47: // sparse-feed-forward

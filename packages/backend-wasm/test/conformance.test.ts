@@ -164,7 +164,7 @@ const maxGroup = 64;
 function isNativeCase({ op, name, dtypes = {}, attributes = {} }: KernelCase): boolean {
   const { keys = 'f32', values = 'f32', weight = 'f32' } = dtypes;
   if (![keys, values].every((dtype) => nativeCaches.has(dtype)) || !nativeWeights.has(weight)) return false;
-  if (name.endsWith(', mass')) return false;
+  if (name.endsWith(', mass') || name.startsWith('biases')) return false;
   if (/^sinks|learned sinks/.test(name) && op !== 'attention') return false;
   const numTokens = Number(/(?:^|, )(\d+) x /.exec(name)?.[1]);
   if (op.startsWith('sparse-') && numTokens >= minPanelTokens) return false;

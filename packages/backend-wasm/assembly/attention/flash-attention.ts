@@ -62,8 +62,18 @@ let sink: i32 = 0;
  * Runs attention with every context cut into `splits` splits or, with `cutsByToken`, as `cutContext` does it. Writes
  * partial states to `m`, `l` and `o`, or normalized outputs to `o` when `m` and `l` are 0.
  * @param sinks learned sinks; 0 for none
+ * @param bias biases by relative position, `numBiases` per head; 0 for none
  */
-export function flashAttention(m: usize, l: usize, o: usize, splits: i32, cutsByToken: bool, sinks: usize): void {
+export function flashAttention(
+  m: usize,
+  l: usize,
+  o: usize,
+  splits: i32,
+  cutsByToken: bool,
+  sinks: usize,
+  bias: usize = 0,
+  numBiases: i32 = 0,
+): void {
   enterMass(0);
   stateM = m;
   stateL = l;
@@ -73,6 +83,7 @@ export function flashAttention(m: usize, l: usize, o: usize, splits: i32, cutsBy
   splitsByToken = cutsByToken && splits > 1;
   layFlashAttention(localScratch());
   cache.enterSinks(sinks);
+  cache.enterBias(bias, numBiases);
   tile.attendTiles(1, splits, true, 0, attendTile);
 }
 
@@ -142,7 +153,7 @@ function attendRange(begin: i32, end: i32): void {
       prefetchChunk(isOpen ? 1 : 0);
       prefetchSome();
       panels.scoreRows(0, keys, count, 0);
-      softmaxChunk(0, count, positions);
+      softmaxChunk(0, index, count, positions);
       panels.sumRows(0, values, count, 0);
       continue;
     }
@@ -153,7 +164,7 @@ function attendRange(begin: i32, end: i32): void {
       if (panel === 0) scoreChunk(panels.logitsOf(0), keys, count, panels.queriesOf(panel));
       else panels.scoreRows(panel, keys, count, 0);
       dequantizeRest();
-      softmaxChunk(panel, count, positions);
+      softmaxChunk(panel, index, count, positions);
       if (isOpen && swizzlesKeys && panel === panels.numPanels - 1)
         dequantizeBeside(cache.keyRowAt(chunkIndex, tile.kvHead), keyRows, chunkCount * cache.headDim);
       if (panel === 0 || pending > 0) sumChunk(panels.outputsOf(panel), values, count, panels.logitsOf(0));
@@ -225,9 +236,13 @@ function scoreChunk(logits: usize, keys: usize, count: i32, queries: usize): voi
   }
 }
 
-/** Turns the logits of a chunk into softmax weights, after the soft cap and, unless every query sees all keys, the mask. */
-function softmaxChunk(panel: i32, count: i32, positions: usize): void {
+/**
+ * Turns the logits of a chunk from slot `index` on into softmax weights, after the soft cap, the bias and, unless every query
+ * sees all keys, the mask.
+ */
+function softmaxChunk(panel: i32, index: i32, count: i32, positions: usize): void {
   panels.capRows(count);
+  if (cache.positionBias !== 0) panels.biasRows(panel, count, cache.positionsAt(index));
   if (positions !== 0) panels.maskRows(panel, count, positions, cache.minDistance, cache.maxDistance);
   panels.softmaxRows(panel, count);
 }
@@ -288,6 +303,9 @@ function attendF64(lane: i32, begin: i32, limit: i32, output: usize, state: usiz
     if (!cache.sees(panels.positionOfLane(lane), cache.positionAt(index))) continue;
     let logit = dotF64(query, cache.keysOf(index, tile.kvHead, 1, key), cache.headDim) * <f64>cache.scale;
     if (cache.softCap !== 0) logit = <f64>cache.softCap * Math.tanh(logit / <f64>cache.softCap);
+    if (cache.positionBias !== 0) {
+      logit += cache.biasOf(panels.headOfLane(lane), cache.positionAt(index) - panels.positionOfLane(lane));
+    }
     if (logit === -Infinity) continue;
     if (logit > top || logit !== logit) {
       const shrink = top === -Infinity ? 0 : Math.exp(top - logit);

@@ -2,7 +2,7 @@
 import * as inputs from '../operands/attention-inputs.generated';
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
 import { dequantizeHalves } from '../quant/dequantize-f16';
-import { intAt } from '../runtime/arrays';
+import { floatAt, intAt } from '../runtime/arrays';
 import { MAX_SPLITS, MIN_SPLIT, SPLIT_ITEMS } from '../runtime/layout.generated';
 import { maxLane, minU4, sumI4, tanh4 } from '../simd/vector';
 
@@ -28,6 +28,9 @@ export let maxDistance: i32 = 0;
 export let isChunked: bool = false;
 /** Address of the learned sinks; 0 without them. */
 export let sinkLogits: usize = 0;
+/** Address of the biases by relative position `[numBiases, numHeads]`; 0 without them. */
+export let positionBias: usize = 0;
+let biasReach: i32 = 0;
 
 /** Base-2 logarithm of the block size, or -1. */
 let blockShift: i32 = 0;
@@ -49,6 +52,7 @@ export let hasEmptySlot: bool = false;
 /** Reads the operands of the current record. */
 export function enterCache(): void {
   sinkLogits = 0;
+  positionBias = 0;
   numTokens = inputs.q.numTokens;
   numHeads = inputs.q.numHeads;
   numKvHeads = inputs.keys.numKvHeads;
@@ -81,6 +85,18 @@ export function enterCache(): void {
 /** Sets the learned sinks of the record, after `enterCache`. */
 export function enterSinks(address: usize): void {
   sinkLogits = address;
+}
+
+/** Sets the biases by relative position of the record, after `enterCache`; an address of 0 for none. */
+export function enterBias(address: usize, numBiases: i32): void {
+  positionBias = address;
+  biasReach = numBiases >> 1;
+}
+
+/** The bias of a head for a key that is `ahead` positions after the query. */
+export function biasOf(head: i32, ahead: i32): f32 {
+  const row = biasReach + min<i32>(biasReach, max<i32>(-biasReach, ahead));
+  return floatAt(positionBias, row * numHeads + head);
 }
 
 export function positionOfToken(token: i32): i32 {

@@ -267,6 +267,19 @@ export function capRows(count: i32): void {
   for (let at = logits; at < end; at += 16) v128.store(at, cache.capLogits(v128.load(at)));
 }
 
+/** Adds the biases of a panel for keys at `positions` to rows `[0, count)`, after the soft cap. */
+export function biasRows(panel: i32, count: i32, positions: usize): void {
+  for (let lane = 0; lane < 1 << panelShift; lane++) {
+    const own = min<i32>(numLanes - 1, firstLaneOf(panel) + lane);
+    const head = headOfLane(own);
+    const position = positionOfLane(own);
+    let at = logits + ((<usize>lane) << 2);
+    for (let j = 0; j < count; j++, at += rowBytes) {
+      store<f32>(at, load<f32>(at) + cache.biasOf(head, intAt(positions, j) - position));
+    }
+  }
+}
+
 /** Hides a row from the lanes whose distance to `position` is not in `[low, high]`. */
 export function hideRow(panel: i32, row: i32, position: i32, low: i32, high: i32): void {
   for (let part: usize = 0; part < rowBytes; part += 16) hideLanes(panel, row, part, position, low, high);

@@ -202,8 +202,8 @@ export class sinkLogits {
   }
 }
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-export class y {
+/** `[numBiases, numHeads]` f32, optional */
+export class positionBias {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 9;
@@ -211,20 +211,46 @@ export class y {
   /* @inline */ static get address(): usize {
     return addressOf(9);
   }
+  /* @inline */ static get isPresent(): bool {
+    return isPresent(9);
+  }
   /* @inline */ static rowAt(row: i32): usize {
     return rowOf(9, row);
   }
   /* @inline */ static get numElements(): i32 {
     return countElements(9);
   }
-  /* @inline */ static get numTokens(): i32 {
+  /* @inline */ static get numBiases(): i32 {
     return dim(9, 0);
   }
   /* @inline */ static get numHeads(): i32 {
     return dim(9, 1);
   }
+}
+
+/** `[numTokens, numHeads, valueDim]` f32 */
+export class y {
+  /** Position in the record. */
+  /* @inline */ static get index(): i32 {
+    return 10;
+  }
+  /* @inline */ static get address(): usize {
+    return addressOf(10);
+  }
+  /* @inline */ static rowAt(row: i32): usize {
+    return rowOf(10, row);
+  }
+  /* @inline */ static get numElements(): i32 {
+    return countElements(10);
+  }
+  /* @inline */ static get numTokens(): i32 {
+    return dim(10, 0);
+  }
+  /* @inline */ static get numHeads(): i32 {
+    return dim(10, 1);
+  }
   /* @inline */ static get valueDim(): i32 {
-    return dim(9, 2);
+    return dim(10, 2);
   }
 }
 

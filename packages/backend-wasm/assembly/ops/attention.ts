@@ -12,11 +12,13 @@ export function attention(): void {
   const rows = op.q.numTokens * op.q.numHeads;
   const numSplits = countSplits();
   const sinks = op.sinkLogits.isPresent ? op.sinkLogits.address : 0;
-  if (numSplits === 1) return flashAttention(0, 0, op.y.address, 1, true, sinks);
+  const bias = op.positionBias.isPresent ? op.positionBias.address : 0;
+  const numBiases = bias === 0 ? 0 : op.positionBias.numBiases;
+  if (numSplits === 1) return flashAttention(0, 0, op.y.address, 1, true, sinks, bias, numBiases);
   const m = sharedScratch();
   const l = m + ((<usize>(numSplits * rows)) << 2);
   const o = l + ((<usize>(numSplits * rows)) << 2);
-  flashAttention(m, l, o, numSplits, true, sinks);
+  flashAttention(m, l, o, numSplits, true, sinks, bias, numBiases);
   phaseBarrier();
   for (let row = nextItems(1); row < rows; row = nextItems(1)) {
     openState(m, l, o, row, cache.valueDim);

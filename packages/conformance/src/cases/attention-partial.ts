@@ -39,7 +39,9 @@ function partialCase(setup: AttentionSetup, numParts: number): KernelCase {
   };
 }
 
-const setups = attentionSetups.filter(({ sinkSpread }) => sinkSpread === undefined);
+const setups = attentionSetups.filter(
+  ({ sinkSpread, biasReach }) => sinkSpread === undefined && biasReach === undefined,
+);
 
 export const attentionPartialCases: readonly KernelCase[] = setups.flatMap((setup, index) =>
   (index % 4 === 0 || setup.name === 'several sequences' ? [1, 2, 3, 8] : [1 + (index % 5)]).map((numParts) =>

@@ -32,6 +32,8 @@ export interface AttentionSetup {
   readonly softCap: number;
   /** Standard deviation of learned sinks. Default: there are none. */
   readonly sinkSpread?: number;
+  /** Positions to each side with biases of their own. Default: there are no biases. */
+  readonly biasReach?: number;
 }
 
 /** A logical slot: its position and its rows for each KV head. */
@@ -86,6 +88,15 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
   const qs = numbersOf(q);
   const scale = Math.fround(1 / Math.sqrt(headDim));
   const sinkLogits = setup.sinkSpread === undefined ? undefined : gaussian(rng, [numHeads], setup.sinkSpread);
+  const { biasReach: reach } = setup;
+  const positionBias = reach === undefined ? undefined : gaussian(rng, [2 * reach + 1, numHeads], 2);
+  const biases = positionBias && numbersOf(positionBias);
+  const biased = (met: Logit, head: number, ahead: number): Logit => {
+    if (reach === undefined || biases === undefined) return met;
+    const row = reach + Math.max(-reach, Math.min(reach, ahead));
+    const logit = met.logit + biases[row * numHeads + head];
+    return { logit, logitError: met.logitError + arithmetic.unit * Math.abs(logit) };
+  };
   const meet = (query: number, head: number, key: Float64Array, from = qs): Logit => {
     const begin = (query * numHeads + head) * headDim;
     return scaledProduct(from.subarray(begin, begin + headDim), key, scale, setup.softCap, arithmetic);
@@ -98,6 +109,7 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
       ...cache.inputs,
       contextLengths: ints([contextLengths.length], contextLengths),
       ...(sinkLogits === undefined ? {} : { sinkLogits }),
+      ...(positionBias === undefined ? {} : { positionBias }),
     },
     scale,
     sink(head) {
@@ -113,7 +125,8 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
       for (const [slot, { position: keyPosition, keys, values }] of cache.sequences[sequence].entries()) {
         if (!isVisible(setup, position, keyPosition)) continue;
         const key = keys[kvHead];
-        found.push({ slot, position: keyPosition, key, ...meet(query, head, key, from), value: values[kvHead] });
+        const met = biased(meet(query, head, key, from), head, keyPosition - position);
+        found.push({ slot, position: keyPosition, key, ...met, value: values[kvHead] });
       }
       return found;
     },

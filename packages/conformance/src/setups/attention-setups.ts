@@ -126,6 +126,13 @@ export const attentionSetups: readonly AttentionSetup[] = [
   setup('sinks, decode after 700', { contextLengths: [700], queries: [[0, 699]], sinkSpread: 4 }),
   setup('sinks, prefill of 40', { contextLengths: [40], queries: prefill(40), numHeads: 6, sinkSpread: 4 }),
   setup('sinks, eight heads per KV head', { ...wide, sinkSpread: 4 }),
+  setup('biases by position, bidirectional', { ...paged, causal: false, biasReach: 6 }),
+  setup('biases by position, cap and window', { ...paged, softCap: 20, window: 9, biasReach: 3 }),
+  setup('biases by position, prefill of 40', {
+    ...{ contextLengths: [40], queries: prefill(40), numHeads: 3, numKvHeads: 3, causal: false, biasReach: 15 },
+  }),
+  setup('biases by position, decode after 700', { contextLengths: [700], queries: [[0, 699]], biasReach: 64 }),
+  setup('biases by position, eight heads per KV head, sinks', { ...wide, biasReach: 100, sinkSpread: 1 }),
   setup('eight heads per KV head', wide),
   setup('eight heads per KV head, some slots empty', { ...wide, ...paged, blockSize: 16 }),
   setup('eight heads per KV head, window', { ...wide, window: 70, softCap: 20 }),

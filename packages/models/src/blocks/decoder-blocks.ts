@@ -110,7 +110,10 @@ export function linearRows(
 }
 
 /** Options that differ between attention blocks. */
-export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'chunked' | 'softCap' | 'sinkLogits'> {
+export interface AttentionOptions extends Pick<
+  AttentionRequest,
+  'window' | 'chunked' | 'softCap' | 'sinkLogits' | 'positionBias'
+> {
   readonly rotary?: Rotary;
   /** Default: `1 / sqrt(headDim)`. */
   readonly scale?: number;
@@ -125,7 +128,7 @@ export function attentionBlock(
   step: DecoderStep,
   layer: number,
   x: ProgramTensor,
-  { rotary, scale, window, chunked, softCap, sinkLogits, normalizeHeads, scaleQueries }: AttentionOptions,
+  { rotary, scale, window, chunked, softCap, sinkLogits, positionBias, normalizeHeads, scaleQueries }: AttentionOptions,
 ): ProgramTensor {
   const { b, config, positions } = step;
   const { numHeads, numKvHeads, headDim } = config;
@@ -146,6 +149,7 @@ export function attentionBlock(
     ...(chunked === undefined ? {} : { chunked }),
     ...(softCap === undefined ? {} : { softCap }),
     ...(sinkLogits === undefined ? {} : { sinkLogits }),
+    ...(positionBias === undefined ? {} : { positionBias }),
     rotateQuery: (at) => rotate(query, at),
   });
   return linear(step, `blk.${layer}.attn_output`, b.reshape(y, ['T', numHeads * headDim]));

@@ -51,13 +51,14 @@ export function embedWithNorm(step: DecoderStep): ProgramTensor {
   return layerNorm(step, 'token_embd_norm', x);
 }
 
-/** `x = LN(x + attn(x)); x = LN(x + ffn(x))`. */
+/** `x = LN(x + attn(x)); x = LN(x + ffn(x))`. @param attention options, which may need weights of the step */
 export function postNormLayer(
-  attention: AttentionOptions,
+  attention: AttentionOptions | ((step: DecoderStep) => AttentionOptions),
   feedForward: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor,
 ): EncoderDesign['layer'] {
   return (step, layer, input) => {
-    const attended = add(step, input, attentionBlock(step, layer, input, attention));
+    const options = typeof attention === 'function' ? attention(step) : attention;
+    const attended = add(step, input, attentionBlock(step, layer, input, options));
     const x = layerNorm(step, `blk.${layer}.attn_output_norm`, attended);
     return layerNorm(step, `blk.${layer}.layer_output_norm`, add(step, x, feedForward(step, layer, x)));
   };

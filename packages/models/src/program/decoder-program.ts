@@ -111,6 +111,8 @@ export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' |
   readonly softCap?: number;
   /** Learned sinks `[N]`, as in `LayerAttention`. */
   readonly sinkLogits?: ProgramTensor;
+  /** Biases of the logits by relative position `[R, N]`, as in `LayerAttention`. */
+  readonly positionBias?: ProgramTensor;
   /** Positions and sequences of the rows of q, where these are not the step's tokens. Default: those of the tokens. */
   readonly rows?: Pick<LayerAttention, 'positions' | 'sequences'>;
   /** Default: the query unchanged, for models without RoPE. */
@@ -284,7 +286,7 @@ class DecoderStepBuilder implements DecoderStep {
 
   readonly attend = (layer: number, request: AttentionRequest): ProgramTensor => {
     const { b, config, positions, sequences, slots } = this;
-    const { scale, window = 0, chunked = false, softCap = 0, sinkLogits, rotateQuery, rows } = request;
+    const { scale, window = 0, chunked = false, softCap = 0, sinkLogits, positionBias, rotateQuery, rows } = request;
     const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
     const keyDim = storedHeadDim(config.headDim, cache.dtype.keys);
     const kv = this.#kvOf(layer);
@@ -297,6 +299,7 @@ class DecoderStepBuilder implements DecoderStep {
       ...{ layer, q, k, v, positions, sequences, slots, kv, scale, chunked, softCap, ...rows },
       window: Math.min(window, maxWindow),
       ...(sinkLogits === undefined ? {} : { sinkLogits }),
+      ...(positionBias === undefined ? {} : { positionBias }),
       rotateQuery: rotateQuery === undefined ? () => q : (at) => toKey(rotateQuery(at)),
       states: () => ({ numStates: this.#numStates, ...this.stateInputs() }),
     });

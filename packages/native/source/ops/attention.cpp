@@ -51,6 +51,9 @@ void run(const Record& record, Threads& threads) {
   }
 }
 
+/** Biases by relative position are left to the interpreter. */
+bool supports(const Record& record) { return hasRowTypes(record) && !op::positionBias::isPresent(record); }
+
 /** Partial states of the splits of a long context. */
 uint64_t sharedBytes(const Record& record) {
   const int32_t numTokens = least(op::q::numTokens(record), MAX_INVARIANT_TOKENS);
@@ -59,5 +62,5 @@ uint64_t sharedBytes(const Record& record) {
 }
 }  // namespace
 
-extern const Kernel attentionKernel = {hasRowTypes, sharedBytes, tileScratchBytes, run};
+extern const Kernel attentionKernel = {supports, sharedBytes, tileScratchBytes, run};
 }  // namespace WINNOW_NAMESPACE

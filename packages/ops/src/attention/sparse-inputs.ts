@@ -2,7 +2,7 @@
 import { dotProduct } from '../numerics/dot-product.js';
 import { selectTopK } from '../numerics/select-top-k.js';
 import { f32Only, i32Only } from '../spec/dtypes.js';
-import type { Attributes, InputSpec } from '../spec/op-spec.js';
+import type { Attributes, InputSpec, TensorView } from '../spec/op-spec.js';
 import { kvViewInputs, type KvReader } from './kv-reader.js';
 
 /** Queries and cache, as in `attention`. */
@@ -18,6 +18,21 @@ export const attentionInputs: Readonly<Record<string, InputSpec>> = {
  * scaled or capped; it counts as no key.
  */
 export const sinkLogitsInput: InputSpec = { dtypes: f32Only, shape: 'N', optional: true };
+
+/**
+ * Biases of the logits by relative position: a query at position `p` and a key at position `k` have the row `(R - 1) / 2 + k - p`, or
+ * the first or last one beyond. R is odd. Added after the scale and the cap.
+ */
+export const positionBiasInput: InputSpec = { dtypes: f32Only, shape: 'R N', optional: true };
+
+/** The bias of a head at a distance, `k - p` of above. */
+export function bindPositionBias(bias: TensorView | undefined): (head: number, ahead: number) => number {
+  if (bias === undefined) return () => 0;
+  const { data, shape } = bias;
+  const [numBiases, numHeads] = shape;
+  const reach = (numBiases - 1) / 2;
+  return (head, ahead) => data[(reach + Math.min(reach, Math.max(-reach, ahead))) * numHeads + head];
+}
 
 /** Axes whose sizes are known when a kernel is prepared. */
 export const attentionFixedAxes: readonly string[] = ['N', 'H', 'K', 'S', 'C', 'D', 'M'];

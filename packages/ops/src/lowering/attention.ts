@@ -29,6 +29,8 @@ export interface LayerAttention {
   readonly softCap: number;
   /** Learned sinks `[N]`: a logit per query head, as in the op `attention`. Not all policies support them. */
   readonly sinkLogits?: ProgramTensor;
+  /** Biases of the logits by relative position `[R, N]`, as in the op `attention`. Only dense attention supports them. */
+  readonly positionBias?: ProgramTensor;
   /**
    * The same query rotated for other positions `[T]`, for policies that remap positions; the query itself in models
    * without positional rotation.
@@ -51,6 +53,7 @@ export type AttentionLowering = (b: ProgramBuilder, request: LayerAttention) => 
 
 /** Exact attention to all visible keys. */
 export const lowerDenseAttention: AttentionLowering = (b, request) => {
-  const { q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = request;
-  return b.activation('attention', { q, positions, sequences, ...kv, sinkLogits }, { scale, window, softCap, chunked });
+  const { q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits, positionBias } = request;
+  const inputs = { q, positions, sequences, ...kv, sinkLogits, positionBias };
+  return b.activation('attention', inputs, { scale, window, softCap, chunked });
 };

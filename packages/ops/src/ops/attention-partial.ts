@@ -1,10 +1,10 @@
 import { ArgumentError, tensorBytes } from '@winnow/tensor';
 import { attentionAxes, kvReader, kvViewInputs, type KvReader } from '../attention/kv-reader.js';
-import { bindLogit } from '../attention/sparse-inputs.js';
+import { bindLogit, bindPositionBias } from '../attention/sparse-inputs.js';
 import { attentionAttributes, checkAttention, visibility } from '../attention/visibility.js';
 import { clearState, type PartialStates } from '../numerics/partial-softmax.js';
 import { f32Only, i32Only } from '../spec/dtypes.js';
-import type { Attributes, OpSpec, RecordDTypes, RecordShapes } from '../spec/op-spec.js';
+import type { Attributes, OpSpec, RecordDTypes, RecordShapes, TensorView } from '../spec/op-spec.js';
 
 /**
  * Attention of this step's queries over a cache, as partial softmax states of `numParts` ranges of the context
@@ -114,7 +114,14 @@ export type Attend = (
  * The definition of attention that `attention` and `attention-partial` share. Sums are in f64. A logit of -Infinity
  * counts as a masked key; a logit of NaN or +Infinity makes the state NaN, in any order of keys.
  */
-export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, attributes: Attributes): Attend {
+export function bindAttend(
+  q: Float32Array,
+  numHeads: number,
+  cache: KvReader,
+  attributes: Attributes,
+  positionBias?: TensorView,
+): Attend {
+  const biasOf = bindPositionBias(positionBias);
   const { numKvHeads, headDim, valueDim, keys, values } = cache;
   const logitOf = bindLogit(q, cache, attributes);
   const isVisible = visibility(attributes);
@@ -127,8 +134,9 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
     sum.fill(0);
     for (let logicalSlot = begin; logicalSlot < end; logicalSlot++) {
       const slot = cache.physicalSlot(sequence, logicalSlot);
-      if (!isVisible(position, cache.position(slot))) continue;
-      const logit = logitOf(queryBegin, keys.data, keys.at(slot, kvHead));
+      const keyPosition = cache.position(slot);
+      if (!isVisible(position, keyPosition)) continue;
+      const logit = logitOf(queryBegin, keys.data, keys.at(slot, kvHead)) + biasOf(head, keyPosition - position);
       if (logit === -Infinity) continue;
       if (logit > max || Number.isNaN(logit)) {
         const shrink = max === -Infinity ? 0 : Math.exp(max - logit);

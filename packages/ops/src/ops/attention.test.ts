@@ -207,6 +207,35 @@ describe('partial states', () => {
   });
 });
 
+describe('biases by relative position', () => {
+  // equal keys, so that the weights of values 8, 16 and 32 are those of the biases of keys before, at and after the query
+  const cache = cacheOf([[1], [1], [1]], [[8], [16], [32]]);
+  const positionBias = floats([ln(1), ln(2), ln(5)], 3, 1);
+  const attend = (position: number, attributes: Record<string, number | boolean> = {}): ArrayLike<number> =>
+    runOp('attention', { ...query([3], position), ...cache, positionBias }, { scale: 1, causal: false, ...attributes })[
+      'y'
+    ];
+
+  it('are added to the logits', () => {
+    expect(attend(1)[0]).toBeCloseTo((8 + 2 * 16 + 5 * 32) / 8, 5);
+  });
+
+  it('are those of the first and the last row beyond the table', () => {
+    expect(attend(0)[0]).toBeCloseTo((2 * 8 + 5 * 16 + 5 * 32) / 12, 5);
+    expect(attend(2)[0]).toBeCloseTo((8 + 16 + 2 * 32) / 4, 5);
+  });
+
+  it('are not capped, and add nothing to hidden keys', () => {
+    expect(attend(1, { softCap: 0.01 })[0]).toBeCloseTo((8 + 2 * 16 + 5 * 32) / 8, 5);
+    expect(attend(1, { causal: true })[0]).toBeCloseTo((8 + 2 * 16) / 3, 5);
+  });
+
+  it('have a row for the own position', () => {
+    const even = { ...query([3], 1), ...cache, positionBias: floats([0, 0], 2, 1) };
+    expect(() => runOp('attention', even, { scale: 1 })).toThrow('position biases');
+  });
+});
+
 describe('learned sinks', () => {
   // logits ln 1 and ln 2, and a sink of ln 5, which takes 5 of 8 parts and has no value
   const cache = cacheOf([[ln(1)], [ln(2)]], [[8], [16]]);

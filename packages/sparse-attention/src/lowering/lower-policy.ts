@@ -46,6 +46,13 @@ function checkChunked(policy: AttentionPolicy, { chunked }: LayerAttention): voi
   throw new ArgumentError({ argument: 'attention of a layer with chunks', expected: 'dense', actual: policy.kind });
 }
 
+/** @throws {ArgumentError} for biases by relative position under a policy other than dense attention */
+function checkBiases({ kind }: AttentionPolicy, { positionBias }: LayerAttention): void {
+  if (positionBias === undefined || kind === 'dense') return;
+  const argument = 'attention of a model with biases by relative position';
+  throw new ArgumentError({ argument, expected: 'dense', actual: kind });
+}
+
 /** The outputs of an op by name: `y` and others (`pairs`, `certificate`, ...). */
 export type AttentionOutputs = Readonly<Record<string, ProgramTensor>>;
 
@@ -74,6 +81,7 @@ export function lowerPolicy(
   checkCausal(policy, options.causal ?? true);
   checkSinks(policy, request);
   checkChunked(policy, request);
+  checkBiases(policy, request);
   return correctOutputs(b, request, policy, lowerKind(b, request, policy, options, mass));
 }
 
@@ -84,13 +92,17 @@ function lowerKind(
   { policies, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
   mass: boolean,
 ): AttentionOutputs {
-  const { q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = request;
+  const { q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits, positionBias } = request;
   const inputs = { q, positions, sequences, ...kv };
   const attributes = { scale, window, softCap, causal, mass };
   switch (policy.kind) {
     case 'dense':
       if (causal) return { y: lowerDenseAttention(b, request) };
-      return b.append('attention', { ...inputs, sinkLogits }, { scale, window, chunked, softCap, causal });
+      return b.append(
+        'attention',
+        { ...inputs, sinkLogits, positionBias },
+        { scale, window, chunked, softCap, causal },
+      );
     case 'subquadratic': {
       const size = meanSizeOf(policy);
       const means = size === undefined ? {} : meansOf(b, request, size);

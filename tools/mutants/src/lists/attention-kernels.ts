@@ -31,6 +31,13 @@ export const attentionKernelsMutants: readonly Mutant[] = [
     only: 'attention',
   },
   {
+    file: 'packages/backend-wasm/assembly/attention/kv-cache-view.ts',
+    find: 'max<i32>(-biasReach, ahead)',
+    replace: 'max<i32>(-biasReach, -ahead)',
+    tests: ['test/conformance.test.ts'],
+    only: 'attention',
+  },
+  {
     file: 'packages/backend-wasm/assembly/ops/attention-finish.ts',
     find: 'row % op.y.numHeads',
     replace: '0',

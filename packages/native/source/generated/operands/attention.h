@@ -98,15 +98,26 @@ struct sinkLogits {
   static int32_t numHeads(const Record& record) { return record.dim(8, 0); }
 };
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-struct y {
+/** `[numBiases, numHeads]` f32, optional */
+struct positionBias {
   /** Position in the record. */
   static constexpr int index = 9;
   static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(9)); }
+  static bool isPresent(const Record& record) { return record.isPresent(9); }
   static int32_t numElements(const Record& record) { return record.countElements(9); }
-  static int32_t numTokens(const Record& record) { return record.dim(9, 0); }
+  static int32_t numBiases(const Record& record) { return record.dim(9, 0); }
   static int32_t numHeads(const Record& record) { return record.dim(9, 1); }
-  static int32_t valueDim(const Record& record) { return record.dim(9, 2); }
+};
+
+/** `[numTokens, numHeads, valueDim]` f32 */
+struct y {
+  /** Position in the record. */
+  static constexpr int index = 10;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(10)); }
+  static int32_t numElements(const Record& record) { return record.countElements(10); }
+  static int32_t numTokens(const Record& record) { return record.dim(10, 0); }
+  static int32_t numHeads(const Record& record) { return record.dim(10, 1); }
+  static int32_t valueDim(const Record& record) { return record.dim(10, 2); }
 };
 
 struct attributes {
