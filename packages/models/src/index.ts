@@ -42,9 +42,14 @@ export {
   type LayerExperts,
 } from './program/expert-placement.js';
 export { addTransposedMatrices, downRowsName, feedForwardNames } from './blocks/feed-forward.js';
-export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './program/embedding-program.js';
 export { factorsInGguf, neighborsInGguf } from './program/tensors.js';
 export { falconH1FactorNames, falconH1Factors, type FalconH1Factors } from './architectures/falcon-h1-factors.js';
+export {
+  embeddingBlockSize,
+  tokenOutputs,
+  type EmbeddingProgramOptions,
+  type Pooling,
+} from './program/embedding-program.js';
 export { Fields } from './file/fields.js';
 export {
   checkQuantizeType,
@@ -72,8 +77,14 @@ export {
 export { visionPatchesName, visionPrefix } from './vision/tower.js';
 export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
-export { openDenseLayers } from './settings/encoder-settings.js';
 export { rotaryLayersOf } from './settings/hub-settings.js';
+export {
+  openDenseLayers,
+  openTokenLayers,
+  tokenLayerFiles,
+  type LayerFile,
+  type LayerFiles,
+} from './settings/encoder-settings.js';
 export { hubRopeFields } from './settings/rope-settings.js';
 export { textPartOf, type TextPart } from './settings/text-part.js';
 export { rowsView, stackedView, transposedView } from './file/stored-views.js';

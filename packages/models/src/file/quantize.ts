@@ -55,7 +55,7 @@ export interface QuantizeOptions {
 
 /** Small sensitive matrices, or matrices that are not read by linear layers. */
 const alwaysFloat =
-  /(norm|position_embd|token_types|ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv|ssm_alpha|ssm_beta)\.weight$/;
+  /(norm|position_embd|token_types|sparse_linear|ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv|ssm_alpha|ssm_beta)\.weight$/;
 
 /** @throws {ArgumentError} for a type that weights cannot be converted to */
 export function checkQuantizeType(argument: string, dtype: string): void {

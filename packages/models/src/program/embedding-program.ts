@@ -16,8 +16,8 @@ export type Pooling = 'cls' | Exclude<PoolingKind, 'first'>;
 /**
  * Capacities of an embedding program. A step is a flat list of the tokens of whole texts; the scalar slots are those of
  * a decoder's step, plus `starts` `[B]`: the index of the first token of each text. Models with segments read them from
- * `tokenTypes` `[T]`. The output `embeddings` is `[B, hiddenDim]`. The cache is scratch memory of the step: one for all
- * layers, and each text starts a new block.
+ * `tokenTypes` `[T]`. The output `embeddings` is `[B, hiddenDim]`; models with token layers also have `tokenOutputs`. The
+ * cache is scratch memory of the step: one for all layers, and each text starts a new block.
  */
 export interface EmbeddingProgramOptions {
   /** Maximum number of tokens per step (symbol T). */
@@ -47,10 +47,10 @@ export const embeddingBlockSize = 64;
 
 /** Dense bidirectional attention. */
 export const lowerBidirectionalAttention: AttentionLowering = (b, node) => {
-  const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
+  const { q, positions, sequences, kv, scale, window, softCap, sinkLogits, positionBias } = node;
   return b.activation(
     'attention',
-    { q, positions, sequences, ...kv, sinkLogits },
+    { q, positions, sequences, ...kv, sinkLogits, positionBias },
     { scale, window, softCap, causal: false },
   );
 };
@@ -96,8 +96,9 @@ export function endEmbedding(
   // with a single row per text the other rows need no norm
   const takesOne = kind === 'first' || kind === 'last';
   const vectors = takesOne ? normalize(pool(hidden)) : pool(normalize(hidden));
-  if (head === undefined) b.output('embeddings', applyDenseLayers(step, vectors));
-  else b.output('scores', head(step, vectors));
+  if (head !== undefined) return b.output('scores', head(step, vectors));
+  b.output('embeddings', applyDenseLayers(step, vectors));
+  writeTokenOutputs(step, () => normalize(hidden));
 }
 
 /** Names of the dense layers after pooling, in their order, in programs and GGUF files. */
@@ -110,4 +111,24 @@ function applyDenseLayers({ b, optionalWeight }: DecoderStep, vectors: ProgramTe
     if (weight !== undefined) y = b.activation('matmul', { x: y, weight });
   }
   return y;
+}
+
+/**
+ * Layers that compute an output per token from the normalized hidden states, in checkpoints and in programs: BGE-M3
+ * (arXiv:2402.03216 section 3.2) has one for lexical weights and one for multi-vectors.
+ */
+export const tokenLayers = ['sparse_linear', 'colbert_linear'] as const;
+
+/** The outputs of programs with these layers: `[T, 1]`, before the ReLU, and `[T, E]`, not normalized. */
+export const tokenOutputs: Readonly<Record<(typeof tokenLayers)[number], string>> = {
+  sparse_linear: 'tokenWeights',
+  colbert_linear: 'tokenVectors',
+};
+
+function writeTokenOutputs({ b, optionalWeight }: DecoderStep, rows: () => ProgramTensor): void {
+  for (const layer of tokenLayers) {
+    const weight = optionalWeight(`${layer}.weight`);
+    if (weight === undefined) continue;
+    b.output(tokenOutputs[layer], b.activation('matmul', { x: rows(), weight, bias: optionalWeight(`${layer}.bias`) }));
+  }
 }

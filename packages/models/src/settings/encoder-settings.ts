@@ -3,8 +3,8 @@ import type { TensorStore } from '@winnow/bytes';
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig, RopeConfig } from '../program/config.js';
-import { denseLayers } from '../program/embedding-program.js';
-import type { Bias, Names, TensorNames } from '../program/tensors.js';
+import { denseLayers, tokenLayers } from '../program/embedding-program.js';
+import { tensorNames, type Bias, type Names, type TensorNames } from '../program/tensors.js';
 import { refuseSettings } from './config-checks.js';
 import { unrotatedFromGguf, type GgufDecoder } from './gguf-settings.js';
 import { unrotatedFromHub, type HubDecoder } from './hub-settings.js';
@@ -115,6 +115,16 @@ export function* denseTensors({ fields, store }: ModelFile, { hiddenDim }: Decod
   if (numInputs !== hiddenDim) throw fields.refusal('dense layers', `${hiddenDim} outputs`, numInputs);
 }
 
+/** The layers that compute an output per token, which the file may have. The engine shows those of a folder under the same names. */
+export function* tokenTensors(file: ModelFile, { hiddenDim }: DecoderConfig): Generator<WeightRequest> {
+  for (const layer of tokenLayers) {
+    const numOutputs = rowsOf(file.store, `${layer}.weight`);
+    if (numOutputs === 0) continue;
+    const shape = [layer === 'sparse_linear' ? 1 : numOutputs, hiddenDim] as const;
+    yield* tensorNames(file).matrix([layer, layer], shape, 'optional');
+  }
+}
+
 /**
  * A store with the layers of these modules of sentence-transformers, which closes all of them. If one cannot be opened, all are
  * closed, the store as well.
@@ -125,25 +135,79 @@ export async function openDenseLayers(
   names: readonly string[],
   open: (name: string) => Promise<TensorStore>,
 ): Promise<TensorStore> {
-  const modules: TensorStore[] = [];
-  try {
-    for (const name of names) modules.push(await open(name));
-  } catch (error) {
-    for (const each of [store, ...modules]) await each.close();
-    throw error;
-  }
-  return modules.length === 0 ? store : withDenseLayers(store, modules);
+  // further layers become tensors that no architecture knows
+  const files = names.map((name, index): LayerFile => [denseLayers[index] ?? `dense_${index + 2}`, name]);
+  return openLayers(store, async () => files, open);
 }
 
-function withDenseLayers(store: TensorStore, modules: readonly TensorStore[]): TensorStore {
+/** The files of a folder. */
+export interface LayerFiles {
+  has(name: string): Promise<boolean>;
+  open(name: string): Promise<TensorStore>;
+}
+
+/** Values of `model_type` of models that may have token layers. */
+const typesWithTokenLayers: readonly unknown[] = ['xlm-roberta'];
+
+/**
+ * A store with the token layers that the folder has, in safetensors files or in PyTorch's. Closes as `openDenseLayers`.
+ * @param type `model_type` of the model
+ */
+export async function openTokenLayers(store: TensorStore, type: unknown, files: LayerFiles): Promise<TensorStore> {
+  const has = (name: string): Promise<boolean> => files.has(name);
+  return openLayers(
+    store,
+    () => tokenLayerFiles(type, has),
+    (name) => files.open(name),
+  );
+}
+
+/** The files of token layers in the folder of a model. @param type `model_type` */
+export async function tokenLayerFiles(
+  type: unknown,
+  has: (name: string) => Promise<boolean>,
+): Promise<readonly LayerFile[]> {
+  const files: LayerFile[] = [];
+  if (!typesWithTokenLayers.includes(type)) return files;
+  for (const layer of tokenLayers) {
+    for (const name of [`${layer}.safetensors`, `${layer}.pt`]) {
+      if (!(await has(name))) continue;
+      files.push([layer, name]);
+      break;
+    }
+  }
+  return files;
+}
+
+/** A layer in a file of its own. */
+export type LayerFile = readonly [layer: string, file: string];
+
+async function openLayers(
+  store: TensorStore,
+  find: () => Promise<readonly LayerFile[]>,
+  open: (name: string) => Promise<TensorStore>,
+): Promise<TensorStore> {
+  const opened: (readonly [layer: string, TensorStore])[] = [];
+  try {
+    for (const [layer, file] of await find()) opened.push([layer, await open(file)]);
+  } catch (error) {
+    for (const each of [store, ...opened.map(([, own]) => own)]) await each.close();
+    throw error;
+  }
+  return opened.length === 0 ? store : withLayers(store, opened);
+}
+
+function withLayers(store: TensorStore, layers: readonly (readonly [layer: string, TensorStore])[]): TensorStore {
   const tensors = new Map(store.tensors);
-  for (const [index, module] of modules.entries()) {
-    // further layers become tensors that no architecture knows
-    const layer = denseLayers[index] ?? `dense_${index + 2}`;
-    for (const [name, tensor] of module.tensors) tensors.set(name.replace(/^linear/, layer), tensor);
+  for (const [layer, own] of layers) {
+    // a layer in a file of its own is called by the class that holds it, or not at all
+    for (const [name, tensor] of own.tensors) {
+      const parts = name.split('.').filter((part) => part !== 'linear' && part !== layer);
+      tensors.set([layer, ...parts].join('.'), tensor);
+    }
   }
   const close = async (): Promise<void> => {
-    for (const each of [store, ...modules]) await each.close();
+    for (const each of [store, ...layers.map(([, own]) => own)]) await each.close();
   };
   return { name: store.name, tensors, close };
 }
