@@ -1,7 +1,9 @@
 /** Writes a model as GGUF files that Winnow and llama.cpp read. */
 import type { StoredTensor } from '@winnow/bytes';
 import { ggufSplitName, writeGguf } from '@winnow/gguf';
+import type { HubFiles } from '@winnow/hub';
 import {
+  architectures,
   checkQuantizeType,
   Fields,
   mainDType,
@@ -9,6 +11,7 @@ import {
   quantizedDType,
   quantizeTypes,
   reencodedView,
+  tokenLayerFiles,
   type EmbedderDescription,
   type KeptWeight,
   type ModelFile,
@@ -226,6 +229,20 @@ async function encoderOf(
   return content;
 }
 
+/** @throws {FormatError} for an architecture that only folders have */
+function checkArchitecture(fields: Fields, architecture: string): void {
+  if (architectures.some(({ ggufNames }) => ggufNames.includes(architecture))) return;
+  throw fields.refusal('model_type', 'an architecture that GGUF files have', architecture);
+}
+
+/** What is said about layers of an embedding model for which GGUF has no tensors. */
+async function lostLayers(files: HubFiles, { config }: EmbedderDescription): Promise<string[]> {
+  const lost = await tokenLayerFiles(config.architecture, (name) => files.has(name));
+  if (lost.length === 0) return [];
+  const names = lost.map(([, file]) => file).join(' and ');
+  return [`left out ${names}: GGUF files have no layers of lexical weights and multi-vectors`];
+}
+
 async function fromFolder(
   source: Extract<ConvertSource, { format: 'safetensors' }>,
   { type, allowRequantize = false, importance }: ConvertOptions,
@@ -240,6 +257,7 @@ async function fromFolder(
   const weights = new Map(description.weights);
   const settings = ggufSettings(inner.fields, description);
   const { architecture, tables } = settings;
+  checkArchitecture(source.file.fields, architecture);
   const sentence = source.hub.sentenceTransformers?.pooling;
   const tokenizer = await tokenizerToGguf(source.hub, description.config, notices);
   const pairs: GgufPairs = [
@@ -276,6 +294,7 @@ async function fromFolder(
   notices.push(...weighted.notices());
   const constants = [...tables].map(([name, values]) => tableTensor(name, values));
   const mmproj = await encoderOf(images, source, whole, planned.file, notices);
+  notices.push(...(await lostLayers(source.hub.files, description)));
   return { pairs, tensors: [...constants, ...tensors], kept, notices, mmproj };
 }
 

@@ -89,6 +89,18 @@ test('XLM-RoBERTa, whose GGUF file is of the architecture bert, is a folder of i
   expect(checkpointShapes(path)).toContain('embeddings.position_embeddings.weight 130x32');
 });
 
+test('MPNet, for which GGUF files have no architecture, is refused', async () => {
+  const refused = convertFiles(archPath('mpnet', 'hf') as string, join(folder, 'mpnet.gguf'));
+  await expect(refused).rejects.toThrow('expected an architecture that GGUF files have, got "mpnet"');
+});
+
+test('layers of lexical weights and multi-vectors are left out with a notice', async () => {
+  const { notices } = await convertFiles(archPath('xlm-roberta', 'hf') as string, join(folder, 'without-layers.gguf'));
+  expect(notices).toContain(
+    'left out sparse_linear.pt and colbert_linear.pt: GGUF files have no layers of lexical weights and multi-vectors',
+  );
+});
+
 test('a rotary amplitude that GGUF files of DeepSeek cannot hold is refused', async () => {
   const path = join(folder, 'deepseek-amplitude');
   cpSync(archPath('deepseek3', 'hf') as string, path, { recursive: true });
@@ -113,7 +125,10 @@ test('a table of embeddings and logits with two factors becomes two tables', asy
   expect(worst(await answers(`${path}.gguf`, false), await answers(path, false))).toBeLessThan(2e-5);
 });
 
-const names = [...Object.values(goldenNames).flat(), ...encoders];
+/** Without those that have only a folder. */
+const names = [...Object.values(goldenNames).flat(), ...encoders].filter(
+  (name) => archPath(name, 'golden.json') === undefined || archPath(name, 'model.gguf') !== undefined,
+);
 
 /** Models that take images: images.test.ts, and convert-files.test.ts for those that are refused. */
 const imageNames = Object.keys(

@@ -32,6 +32,7 @@ import { ministral3 } from './architectures/ministral3.js';
 import { mixtral } from './architectures/mixtral.js';
 import { describeWithMmproj, type MmprojFile } from './architectures/mmproj.js';
 import { modernBert } from './architectures/modern-bert.js';
+import { mpnet } from './architectures/mpnet.js';
 import { nomicBert } from './architectures/nomic-bert.js';
 import { olmo2 } from './architectures/olmo2.js';
 import { olmoe } from './architectures/olmoe.js';
@@ -94,6 +95,7 @@ export const architectures: readonly Architecture[] = [
   mamba,
   bert,
   xlmRoberta,
+  mpnet,
   nomicBert,
   gte,
   modernBert,

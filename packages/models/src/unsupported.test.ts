@@ -19,6 +19,7 @@ test.each([
   ['gguf', 'glm-dsa', 'it needs a description of its layers', 'deepseek2'],
   ['safetensors', 'deepseek_v32', 'it needs a description of its layers', 'deepseek2'],
   ['safetensors', 'jamba', 'it needs a description of its state-space layers', 'granitehybrid'],
+  ['gguf', 'jina-bert-v3', 'it needs rotary positions in these blocks and an adapter per task', 'nomic-bert'],
   ['safetensors', 'roberta', 'it needs the positions and tokens of this encoder', 'xlm-roberta'],
   ['safetensors', 'mllama', 'it needs an image encoder', 'llama'],
   ['safetensors', 'qwen4', 'it needs a description of its layers', 'qwen2'],

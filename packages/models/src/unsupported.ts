@@ -6,7 +6,7 @@ const needs = {
   linear: 'the recurrence of RWKV',
   encoderDecoder: 'an encoder and cross-attention',
   encoderPositions: 'the positions and tokens of this encoder',
-  relativeBias: 'biases of the attention scores by relative position',
+  taskAdapters: 'rotary positions in these blocks and an adapter per task, also of the embedding table',
   image: 'an image encoder that is not read yet',
   alternating:
     'alternating updates of several hidden states, per-layer embeddings and key-value sharing between layers',
@@ -36,7 +36,7 @@ const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest
   ['qwen3next qwen3_next', 'fusedDelta', 'qwen35moe'],
   ['t5 mt5 umt5 bart mbart marian whisper', 'encoderDecoder', 'bert'],
   ['roberta camembert', 'encoderPositions', 'xlm-roberta'],
-  ['mpnet', 'relativeBias', 'bert'],
+  ['jina-bert-v3', 'taskAdapters', 'nomic-bert'],
   ['jina-bert jina_bert eurobert neo-bert deberta distilbert', 'encoderPositions', 'bert'],
   ['llava_ mllama idefics2 siglip2 pixtral', 'image', 'llama'],
   ['gemma3n', 'alternating', 'gemma3'],

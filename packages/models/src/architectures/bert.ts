@@ -15,6 +15,7 @@ import {
   encoderFromHub,
   encoderPart,
   rowsOf,
+  tokenTensors,
   type EncoderConfig,
 } from '../settings/encoder-settings.js';
 
@@ -48,14 +49,54 @@ export const bert: EncoderArchitecture = {
   },
 };
 
-/** @param firstPosition the row of the position table that belongs to the first token; earlier rows are unused */
-export function describeBert(file: ModelFile, config: EncoderConfig, firstPosition = 0): EmbedderDescription {
+/** Names of the attention of a layer in Hugging Face checkpoints, within the layer. */
+export interface BertAttentionNames {
+  readonly qkv: readonly [q: string, k: string, v: string];
+  readonly output: string;
+  readonly norm: string;
+}
+
+const bertNames: BertAttentionNames = {
+  qkv: ['attention.self.query', 'attention.self.key', 'attention.self.value'],
+  output: 'attention.output.dense',
+  norm: 'attention.output.LayerNorm',
+};
+
+/** What relatives of BERT have of their own. */
+interface BertVariant {
+  /** The row of the position table that belongs to the first token; earlier rows are unused. Default: 0. */
+  readonly firstPosition?: number;
+  readonly names?: BertAttentionNames;
+  readonly tensors?: Iterable<WeightRequest>;
+  readonly attention?: Parameters<typeof postNormLayer>[0];
+}
+
+export function describeBert(file: ModelFile, config: EncoderConfig, variant: BertVariant = {}): EmbedderDescription {
+  const { tensors = [], attention = {} } = variant;
+  const all = [...requests(file, config, variant), ...tokenTensors(file, config), ...tensors];
   return describeEncoder({
     config: { ...config, maxPositions: config.contextLength },
-    weights: collectWeights(file.store, requests(file, config, firstPosition)),
+    weights: collectWeights(file.store, all),
     embed: embedWithNorm,
-    layer: postNormLayer({}, plainFeedForward),
+    layer: postNormLayer(attention, plainFeedForward),
   });
+}
+
+/**
+ * The context of a model whose position table starts with the rows of padding, and the row of its first token.
+ * @throws {FormatError} without rows for tokens
+ */
+export function paddedPositions(
+  file: ModelFile,
+  { contextLength: numRows }: EncoderConfig,
+): {
+  readonly contextLength: number;
+  readonly firstPosition: number;
+} {
+  const firstPosition = file.fields.integer('pad_token_id', 1) + 1;
+  const contextLength = numRows - firstPosition;
+  if (firstPosition >= 1 && contextLength >= 1) return { contextLength, firstPosition };
+  throw file.fields.refusal('max_position_embeddings', `more than the ${firstPosition} rows of padding`, numRows);
 }
 
 function ofGguf(file: ModelFile): EncoderConfig {
@@ -76,7 +117,11 @@ export function bertFromHub(file: ModelFile, architecture: string): EncoderConfi
   });
 }
 
-function* requests(file: ModelFile, config: EncoderConfig, firstPosition: number): Generator<WeightRequest> {
+function* requests(
+  file: ModelFile,
+  config: EncoderConfig,
+  { firstPosition = 0, names: hubNames = bertNames }: BertVariant,
+): Generator<WeightRequest> {
   const { vocabSize, hiddenDim, ffnDim, numLayers, contextLength } = config;
   const names = tensorNames(file);
   const hubTypes = 'embeddings.token_type_embeddings';
@@ -93,13 +138,13 @@ function* requests(file: ModelFile, config: EncoderConfig, firstPosition: number
   yield* biasedNorm(names, ['token_embd_norm', 'embeddings.LayerNorm'], config);
   for (let layer = 0; layer < numLayers; layer++) {
     const [own, hub] = [`blk.${layer}`, `encoder.layer.${layer}`];
-    const self = `${hub}.attention.self`;
+    const [q, k, v] = hubNames.qkv;
     const attention = {
-      qkv: [`${self}.query`, `${self}.key`, `${self}.value`],
-      output: `${hub}.attention.output.dense`,
+      qkv: [`${hub}.${q}`, `${hub}.${k}`, `${hub}.${v}`],
+      output: `${hub}.${hubNames.output}`,
     } as const;
     yield* encoderAttention(names, config, own, attention, 'required');
-    yield* biasedNorm(names, [`${own}.attn_output_norm`, `${hub}.attention.output.LayerNorm`], config);
+    yield* biasedNorm(names, [`${own}.attn_output_norm`, `${hub}.${hubNames.norm}`], config);
     yield* names.matrix([`${own}.ffn_up`, `${hub}.intermediate.dense`], [ffnDim, hiddenDim], 'required');
     yield* names.matrix([`${own}.ffn_down`, `${hub}.output.dense`], [hiddenDim, ffnDim], 'required');
     yield* biasedNorm(names, [`${own}.layer_output_norm`, `${hub}.output.LayerNorm`], config);

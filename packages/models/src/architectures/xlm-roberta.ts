@@ -2,16 +2,18 @@
  * XLM-RoBERTa (arXiv:1911.02116): BERT with a SentencePiece vocabulary and a single segment. The position table starts
  * with the rows of padding, so the first token has the row after that of the padding id.
  */
+import type { Fields } from '../file/fields.js';
 import type { EncoderArchitecture } from '../program/architecture.js';
 import { encoderPart } from '../settings/encoder-settings.js';
-import { bertFromHub, describeBert } from './bert.js';
+import { bertFromHub, describeBert, paddedPositions } from './bert.js';
 
 export const xlmRoberta: EncoderArchitecture = {
   name: 'xlm-roberta',
-  models: 'BGE-M3 (dense vectors), Multilingual E5, Arctic Embed l 2.0; rerankers: BGE Reranker base, large and v2 M3',
+  models:
+    'BGE-M3 (dense vectors, lexical weights, multi-vectors), Multilingual E5, Arctic Embed l 2.0; rerankers: BGE Reranker base, large and v2 M3',
   limits: [
     'In GGUF files its architecture is `bert`, and the position table has no rows of padding.',
-    'Sparse weights and multi-vectors of BGE-M3 are not computed.',
+    'Lexical weights and multi-vectors take the folder of BGE-M3 with `sparse_linear.pt` and `colbert_linear.pt` (or `.safetensors`); GGUF files do not have these layers.',
   ],
   isEncoder: true,
   ggufNames: [],
@@ -26,17 +28,23 @@ export const xlmRoberta: EncoderArchitecture = {
     activation: () => 'tanh',
   },
   async describe(checkpoint) {
+    checkNotJina(checkpoint.fields);
     const file = encoderPart(checkpoint, {
       outer: ['roberta.', 'model.'],
       heads: /^(pooler|lm_head)\.|^embeddings\.position_ids$/,
     });
     const config = bertFromHub(file, 'xlm-roberta');
-    const firstPosition = file.fields.integer('pad_token_id', 1) + 1;
-    const contextLength = config.contextLength - firstPosition;
-    if (firstPosition < 1 || contextLength < 1) {
-      const expected = `more than the ${firstPosition} rows of padding`;
-      throw file.fields.refusal('max_position_embeddings', expected, config.contextLength);
-    }
-    return describeBert(file, { ...config, contextLength }, firstPosition);
+    const { contextLength, firstPosition } = paddedPositions(file, config);
+    return describeBert(file, { ...config, contextLength }, { firstPosition });
   },
 };
+
+/** Jina Embeddings v3 has the same `model_type`. @throws {FormatError} that says what it needs */
+function checkNotJina(fields: Fields): void {
+  const tasks = fields.raw('lora_adaptations');
+  if (tasks === undefined) return;
+  const expected =
+    'none: Jina Embeddings v3 needs rotary positions in these blocks and an adapter per task, also of the embedding table, ' +
+    'which are not supported; the nearest supported family is nomic-bert';
+  throw fields.refusal('lora_adaptations', expected, tasks);
+}
