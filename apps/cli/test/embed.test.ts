@@ -63,6 +63,30 @@ test('winnow embed: --json has the vectors of the engine and the token counts of
   expect(result.embeddings.map((row) => Float32Array.from(row))).toEqual(expected);
 });
 
+test('winnow embed: --sparse and --multi-vector add outputs to --json', async () => {
+  const m3 = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'xlm-roberta', 'hf');
+  await using model = await engine.loadEmbeddingModel(m3, { pooling: 'cls' });
+  const texts = ['boats', 'A storm'];
+  const expected = await model.embedTexts(texts, { outputs: ['sparse', 'multiVector'] });
+  const argv = ['embed', m3, '--pooling', 'cls', '-p', ...texts];
+  const { stdout } = await run([...argv, '--json', '--sparse', '--multi-vector']);
+  const result = JSON.parse(stdout) as {
+    sparse: { indices: number[]; values: number[] }[];
+    multiVectors: number[][][];
+  };
+  const sparse = result.sparse.map(({ indices, values }) => ({
+    indices: Int32Array.from(indices),
+    values: Float32Array.from(values),
+  }));
+  expect(sparse).toEqual(expected.map((text) => text.sparse));
+  const vectors = result.multiVectors.map((list) => list.map((vector) => Float32Array.from(vector)));
+  expect(vectors).toEqual(expected.map((text) => text.multiVector));
+  const plain = await run([...argv, '--sparse']);
+  expect(plain).toMatchObject({ code: 2, stderr: expect.stringContaining('--sparse: requires --json') as string });
+  const refused = await run(['embed', encoder, '-p', first, '--json', '--multi-vector']);
+  expect(refused.stderr).toContain('colbert_linear.pt or colbert_linear.safetensors');
+});
+
 test('winnow embed: reads the lines of a file and of stdin, including empty ones', async () => {
   const path = join(folder, 'lines.txt');
   const lines = `${first}\r\n\n${second}\n`;

@@ -1,11 +1,12 @@
 /** The server through the OpenAI client. */
+import { fileURLToPath } from 'node:url';
 import type { Model } from '@winnow/engine';
 import { loadEmbeddingModel, type EmbeddingModel } from '@winnow/engine';
 import { demoModelUrl } from '@winnow/demo-model';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { endless } from './fake-models.js';
-import { demoId, loadDemoModel, slotsOf, startServer, until, type DemoServer } from './demo-server.js';
+import { demoId, loadDemoModel, postJson, slotsOf, startServer, until, type DemoServer } from './demo-server.js';
 
 let model: Model;
 let embedder: EmbeddingModel;
@@ -301,12 +302,30 @@ describe('embeddings', () => {
       param: 'input[1]',
     });
     await expect(embed('fine', 7)).rejects.toMatchObject({ status: 400, param: 'dimensions' });
+    const sparse = { model: 'tiny-embedder', input: 'fine', outputs: ['sparse'] };
+    const answer = await postJson(`${demo.url}/v1/embeddings`, sparse);
+    expect([answer.status, await answer.text()]).toEqual([400, expect.stringContaining('sparse_linear.pt')]);
     const model = demoId;
     await expect(demo.client.embeddings.create({ model, input: 'x' })).rejects.toMatchObject({
       status: 400,
       code: 'unsupported_model',
     });
   });
+});
+
+test('lexical weights and multi-vectors', async () => {
+  const golden = new URL('../../../packages/engine/test/fixtures/arch/xlm-roberta/hf', import.meta.url);
+  await using model = await loadEmbeddingModel(fileURLToPath(golden), { pooling: 'cls', threads: 1 });
+  const [expected] = await model.embedTexts(['boats'], { outputs: ['sparse', 'multiVector'] });
+  const m3 = await startServer({ models: [], embeddingModels: [{ id: 'm3', model }] });
+  const answer = await postJson(`${m3.url}/v1/embeddings`, { input: 'boats', outputs: ['sparse', 'multi_vector'] });
+  const { data } = (await answer.json()) as {
+    data: { sparse: { indices: number[]; values: number[] }; multi_vector: number[][] }[];
+  };
+  await m3.close();
+  expect(Int32Array.from(data[0]?.sparse.indices ?? [])).toEqual(expected?.sparse?.indices);
+  expect(Float32Array.from(data[0]?.sparse.values ?? [])).toEqual(expected?.sparse?.values);
+  expect(data[0]?.multi_vector.map((vector) => Float32Array.from(vector))).toEqual(expected?.multiVector);
 });
 
 test('models can be listed and retrieved', async () => {

@@ -40,7 +40,15 @@ export type { EmbeddingInput, TextOverflow } from './embedding/text.js';
 export type { EmbeddingLoadOptions, HostOptions, LoadOptions, RerankerLoadOptions } from './load/options.js';
 export type { RankedDocument, RerankOptions, RerankProgress, Reranker } from './embedding/reranker.js';
 export type { ImageInput } from './images/image-encoder.js';
-export type { EmbeddingModel, EmbedImageOptions, EmbedOptions, TextEmbedding } from './embedding/model.js';
+export type {
+  EmbeddingModel,
+  EmbedImageOptions,
+  EmbedOptions,
+  EmbedTextsOptions,
+  TextEmbedding,
+} from './embedding/model.js';
+export { lexicalScore, maxSim } from './embedding/scores.js';
+export type { SparseVector, TokenOutput } from './embedding/token-outputs.js';
 export type {
   FeedForwardAccess,
   FeedForwardLayer,

@@ -5,12 +5,15 @@ export { openHubFolder, type HubModel } from './hub/model.js';
 export { oneFileFolder } from './hub/one-file.js';
 export { JsonObject, pageInsteadOf, parseJsonObject } from './json-object.js';
 export {
+  MAX_ARCHIVE_ENTRIES,
   MAX_CONFIG_BYTES,
   MAX_FILES,
   MAX_INDEX_BYTES,
+  MAX_PICKLE_BYTES,
   MAX_TEMPLATE_BYTES,
   MAX_TOKENIZER_JSON_BYTES,
 } from './limits.js';
 export { groupGgufFiles, mmprojBeside, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
 export { denseFiles, type SentenceModule, type SentenceTransformers } from './sentence-transformers.js';
+export { openStateDict } from './torch/state-dict.js';
 export { findWeightFiles, type WeightFiles } from './weight-files.js';

@@ -17,3 +17,9 @@ export const MAX_TEMPLATE_BYTES: number = 1024 * 1024;
 
 /** Files of one repository or folder: model repositories have tens to a few hundred. */
 export const MAX_FILES = 100_000;
+
+/** Entries of an archive of PyTorch: the state dict of a layer has five. */
+export const MAX_ARCHIVE_ENTRIES = 4096;
+
+/** Bytes of the pickle in such an archive: that of a layer has a few hundred. */
+export const MAX_PICKLE_BYTES: number = 1024 * 1024;

@@ -20,6 +20,11 @@ describe('selectFiles', () => {
       ['model-00001-of-00002.safetensors', 'model-00002-of-00002.safetensors', 'model.safetensors.index.json'],
     ],
     ['one file of another name', ['weights.safetensors', 'original/x.safetensors'], ['weights.safetensors']],
+    [
+      'layers beside the weights',
+      ['sparse_linear.pt', 'colbert_linear.safetensors', 'other.pt', 'm.safetensors'],
+      ['sparse_linear.pt', 'colbert_linear.safetensors', 'm.safetensors'],
+    ],
     ['one GGUF', ['m.gguf'], ['m.gguf']],
     [
       'a split GGUF',

@@ -22,7 +22,7 @@ export interface GgufGroup {
 
 /**
  * Returns the names of the files to download. By default: config, tokenizer and template files of the root, the configs
- * of sentence-transformers modules, and the weights: `model.safetensors`, or its index and shards, or the only GGUF
+ * of sentence-transformers modules, layers of embedding models, and the weights: `model.safetensors`, or its index and shards, or the only GGUF
  * model.
  * @throws {ArgumentError} when a pattern without wildcards, the GGUF selection or the default matches nothing, or when
  *   several GGUF models match
@@ -138,12 +138,18 @@ function chooseGguf(names: readonly string[], wanted: string): GgufGroup {
   return group;
 }
 
+/** Layers of embedding models beside the weights, such as those of BGE-M3. */
+export function isTokenLayer(name: string): boolean {
+  return /^(sparse|colbert)_linear\.(pt|safetensors)$/.test(name);
+}
+
 function defaultFiles(names: readonly string[]): string[] {
   const small = names.filter(
     (name) =>
       (/^[^/]+\.(json|jinja|txt|model)$/i.test(name) && !name.endsWith('.index.json')) ||
       /^additional_chat_templates\/[^/]+\.jinja$/.test(name) ||
-      /^\d+_[^/]+\/(config\.json|model\.safetensors)$/.test(name),
+      /^\d+_[^/]+\/(config\.json|model\.safetensors)$/.test(name) ||
+      isTokenLayer(name),
   );
   return [...small, ...defaultWeights(names)];
 }
@@ -151,7 +157,7 @@ function defaultFiles(names: readonly string[]): string[] {
 function defaultWeights(names: readonly string[]): readonly string[] {
   if (names.includes('model.safetensors')) return ['model.safetensors'];
   const index = 'model.safetensors.index.json';
-  const safetensors = names.filter((name) => /^[^/]+\.safetensors$/.test(name));
+  const safetensors = names.filter((name) => /^[^/]+\.safetensors$/.test(name) && !isTokenLayer(name));
   if (names.includes(index)) {
     const shards = safetensors.filter((name) => /^model-\d+-of-\d+\.safetensors$/.test(name));
     return [index, ...(shards.length > 0 ? shards : safetensors)];

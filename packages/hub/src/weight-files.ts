@@ -2,6 +2,7 @@
 import type { HubFiles } from './files.js';
 import { readTextFile } from './json-object.js';
 import { MAX_INDEX_BYTES } from './limits.js';
+import { isTokenLayer } from './select-files.js';
 
 /** One safetensors file, or several with an index that maps tensors to files. */
 export type WeightFiles =
@@ -22,6 +23,8 @@ export async function findWeightFiles(
   if (await files.has(singleName)) return { kind: 'single', name: singleName };
   const indexJson = await readTextFile(files, indexName, MAX_INDEX_BYTES, options);
   if (indexJson !== undefined) return { kind: 'sharded', indexName, indexJson };
-  const [name, ...others] = (await files.list()).filter((file) => /^[^/]+\.safetensors$/.test(file));
+  const [name, ...others] = (await files.list()).filter(
+    (file) => /^[^/]+\.safetensors$/.test(file) && !isTokenLayer(file),
+  );
   return name === undefined || others.length > 0 ? undefined : { kind: 'single', name };
 }

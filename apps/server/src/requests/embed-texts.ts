@@ -1,6 +1,6 @@
 /** Embeddings of a request, in any protocol. */
 import type { FastifyReply } from 'fastify';
-import type { EmbedOptions, TextEmbedding } from '@winnow/engine';
+import type { EmbedTextsOptions, TextEmbedding } from '@winnow/engine';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { badRequest, contextExceeded } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
@@ -16,7 +16,7 @@ export interface EmbeddedTexts {
 /** Embeds texts in a slot. @throws {ApiError} for texts that the model cannot embed */
 export async function embedTexts(
   inputs: readonly (string | number[])[],
-  options: EmbedOptions,
+  options: EmbedTextsOptions,
   { id, model, slots }: EmbeddingEntry,
   reply: FastifyReply,
   context: ServerContext,
@@ -47,7 +47,7 @@ function inputError(error: unknown): Error | undefined {
   if (CapacityError.isInstance(error) && error.unit === 'tokens') {
     return contextExceeded(error.resource.replace(/^texts/, 'input'), error.needed, error.available);
   }
-  if (ArgumentError.isInstance(error) && error.argument.startsWith('texts')) {
+  if (ArgumentError.isInstance(error) && /^(texts|outputs$)/.test(error.argument)) {
     const param = error.argument.replace(/^texts/, 'input');
     return badRequest(param, `expected ${error.expected}, got ${error.actual}`, 'invalid_value');
   }

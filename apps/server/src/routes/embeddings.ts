@@ -1,6 +1,6 @@
 /** `/v1/embeddings` */
 import type { FastifyInstance } from 'fastify';
-import type { EmbedOptions } from '@winnow/engine';
+import type { EmbedTextsOptions, TextEmbedding, TokenOutput } from '@winnow/engine';
 import { definedFields, encode } from '@winnow/tensor';
 import { chooseEmbedding } from '../requests/choose-model.js';
 import { embedTexts } from '../requests/embed-texts.js';
@@ -23,17 +23,34 @@ export function registerEmbeddingRoute(app: FastifyInstance, context: ServerCont
     async (request, reply): Promise<EmbeddingList> => {
       const body = request.body as EmbeddingRequest;
       const entry = await chooseEmbedding(context, body.model, reply);
-      const options = definedFields<EmbedOptions>({ dimensions: body.dimensions });
+      const outputs = body.outputs?.map((name): TokenOutput => (name === 'sparse' ? 'sparse' : 'multiVector'));
+      const options = definedFields<EmbedTextsOptions>({ dimensions: body.dimensions, outputs });
       const { embedded, numTokens } = await embedTexts(inputsOf(body), options, entry, reply, context);
       const encode = body.encoding_format === 'base64' ? base64Of : (vector: Float32Array) => Array.from(vector);
       return {
         object: 'list',
         model: entry.id,
-        data: embedded.map(({ vector }, index) => ({ object: 'embedding', index, embedding: encode(vector) })),
+        data: embedded.map((text, index) => ({
+          object: 'embedding',
+          index,
+          embedding: encode(text.vector),
+          ...tokenOutputsOf(text, encode),
+        })),
         usage: { prompt_tokens: numTokens, total_tokens: numTokens },
       };
     },
   );
+}
+
+/** What a request asks for besides vectors. */
+function tokenOutputsOf(
+  { sparse, multiVector }: TextEmbedding,
+  encode: (vector: Float32Array) => number[] | string,
+): Pick<EmbeddingList['data'][number], 'sparse' | 'multi_vector'> {
+  return {
+    ...(sparse && { sparse: { indices: Array.from(sparse.indices), values: Array.from(sparse.values) } }),
+    ...(multiVector && { multi_vector: multiVector.map(encode) }),
+  };
 }
 
 function inputsOf({ input }: EmbeddingRequest): (string | number[])[] {

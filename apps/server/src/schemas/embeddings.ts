@@ -3,6 +3,7 @@ import { Type, type Static } from 'typebox';
 import { ModelId } from './common.js';
 
 const maxInputs = 2048;
+const Vector = Type.Union([Type.Array(Type.Number()), Type.String()]);
 const TokenIds = Type.Array(Type.Integer({ minimum: 0 }), { minItems: 1 });
 
 export const EmbeddingRequest = Type.Object(
@@ -23,6 +24,12 @@ export const EmbeddingRequest = Type.Object(
     dimensions: Type.Optional(
       Type.Integer({ minimum: 1, description: 'For Matryoshka models, whose vectors can be truncated.' }),
     ),
+    outputs: Type.Optional(
+      Type.Array(Type.Enum(['sparse', 'multi_vector']), {
+        uniqueItems: true,
+        description: 'What else to return, of models such as BGE-M3: lexical weights and a vector per token.',
+      }),
+    ),
     user: Type.Optional(Type.String({ description: 'Has no effect.' })),
   },
   { $id: 'EmbeddingRequest', additionalProperties: false },
@@ -37,7 +44,14 @@ export const EmbeddingList = Type.Object(
       Type.Object({
         object: Type.Literal('embedding'),
         index: Type.Integer(),
-        embedding: Type.Union([Type.Array(Type.Number()), Type.String()]),
+        embedding: Vector,
+        sparse: Type.Optional(
+          Type.Object(
+            { indices: Type.Array(Type.Integer()), values: Type.Array(Type.Number()) },
+            { description: 'The lexical weight of each token id.' },
+          ),
+        ),
+        multi_vector: Type.Optional(Type.Array(Vector)),
       }),
     ),
     usage: Type.Object({ prompt_tokens: Type.Integer(), total_tokens: Type.Integer() }),

@@ -25,6 +25,15 @@ import type { EmbeddingPlan } from './plan.js';
 import { EmbeddingRun, type EmbeddedText, type EmbeddingProgress } from './run.js';
 import { namedPrompt, type EmbeddingSettings } from './settings.js';
 import { EmbeddingStep } from './step.js';
+import {
+  checkTokenOutputs,
+  sparseVectorOf,
+  TokenOutputReader,
+  tokenOutputsOf,
+  type SparseVector,
+  type TokenOutput,
+  type TokenValues,
+} from './token-outputs.js';
 import { Turns } from './turns.js';
 import {
   charactersPerSlice,
@@ -63,6 +72,15 @@ const embedOptionNames: OptionNames<EmbedOptions> = {
   signal: true,
   onProgress: true,
 };
+
+/** Options of `embedTexts`. */
+export interface EmbedTextsOptions extends EmbedOptions {
+  /** What to return besides vectors; `tokenOutputs` of the model lists what it has. Default: nothing. */
+  readonly outputs?: readonly TokenOutput[];
+}
+
+const embedTextsNames: OptionNames<EmbedTextsOptions> = { ...embedOptionNames, outputs: true };
+
 /** Options of `embedImages`. */
 export type EmbedImageOptions = Pick<EmbedOptions, 'normalize' | 'signal'>;
 
@@ -78,6 +96,13 @@ export interface TextEmbedding {
   readonly numChunks: number;
   /** Number of truncated tokens; more than 0 only with `truncate`. */
   readonly numDroppedTokens: number;
+  /** With the output `sparse`: the lexical weight of each token id, without special tokens and unknown ones. */
+  readonly sparse?: SparseVector;
+  /**
+   * With the output `multiVector`: a vector for each token after the first, of length 1 unless `normalize` is false. The
+   * tokens of chunks follow each other.
+   */
+  readonly multiVector?: readonly Float32Array[];
 }
 
 /** A model that turns texts into vectors. */
@@ -106,8 +131,13 @@ export interface EmbeddingModel {
    * @throws the signal's reason when aborted
    */
   embed(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<Float32Array[]>;
-  /** The same with token counts. */
-  embedTexts(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<TextEmbedding[]>;
+  /**
+   * The same with token counts, and with the outputs of the options.
+   * @throws {ArgumentError} as `embed`, and for outputs that the model lacks
+   */
+  embedTexts(texts: readonly EmbeddingInput[], options?: EmbedTextsOptions): Promise<TextEmbedding[]>;
+  /** What `embedTexts` can return besides vectors. */
+  readonly tokenOutputs: readonly TokenOutput[];
   /** Whether the model embeds images too, into the space of its texts. */
   readonly takesImages: boolean;
   /**
@@ -175,6 +205,7 @@ export class TextEmbedder implements EmbeddingModel {
   readonly fallbacks: readonly Fallback[];
   readonly notices: readonly string[];
   readonly takesImages: boolean;
+  readonly tokenOutputs: readonly TokenOutput[];
   readonly feedForward: FeedForwardAccess | undefined;
   readonly #parts: TextEmbedderParts;
   readonly #step: EmbeddingStep;
@@ -195,6 +226,7 @@ export class TextEmbedder implements EmbeddingModel {
     this.fallbacks = executable.fallbacks;
     this.notices = parts.notices;
     this.takesImages = parts.images !== undefined;
+    this.tokenOutputs = [...tokenOutputsOf(executable.program).keys()];
     this.#parts = parts;
     const output = { name: 'embeddings', size: config.hiddenDim } as const;
     this.#step = new EmbeddingStep(executable, parts.deviceRecovery, plan, output);
@@ -204,17 +236,20 @@ export class TextEmbedder implements EmbeddingModel {
   }
 
   readonly embed: EmbeddingModel['embed'] = async (texts, options = {}) => {
+    checkOptions(options, embedOptionNames);
     return (await this.embedTexts(texts, options)).map(({ vector }) => vector);
   };
 
   readonly embedTexts: EmbeddingModel['embedTexts'] = async (
     inputs: readonly EmbeddingInput[],
-    options: EmbedOptions = {},
+    options: EmbedTextsOptions = {},
   ) => {
-    checkOptions(options, embedOptionNames);
+    checkOptions(options, embedTextsNames);
     this.#turns.checkOpen();
-    const { overflow = 'error', normalize = this.#parts.settings.normalizes, signal, onProgress } = options;
+    const { executable, settings } = this.#parts;
+    const { overflow = 'error', normalize = settings.normalizes, outputs = [], signal, onProgress } = options;
     checkOverflow(overflow);
+    checkTokenOutputs(outputs, tokenOutputsOf(executable.program));
     const dimensions = this.#dimensionsOf(options.dimensions);
     const prompt = this.#promptOf(options);
     signal?.throwIfAborted();
@@ -222,14 +257,17 @@ export class TextEmbedder implements EmbeddingModel {
       // checks all texts first, so that a rejected one costs nothing
       const texts = await runSliced(this.#fitAll(inputs, prompt, overflow), signal);
       const check = (): void => this.#turns.checkOpen();
-      const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress });
+      const reader = outputs.length === 0 ? undefined : new TokenOutputReader(executable, outputs, this.tokenizer);
+      const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress, reader });
       const embedded = await run.embed();
-      await this.#checkFinite(embedded);
+      await this.#checkFinite(embedded, reader?.nonFinite);
       return embedded.map((text) => ({
         vector: vectorOf(text, dimensions, normalize),
         numTokens: text.numTokens,
         numChunks: text.chunks.length,
         numDroppedTokens: text.numDroppedTokens,
+        ...(outputs.includes('sparse') ? { sparse: sparseVectorOf(text.tokenValues.weights) } : {}),
+        ...(outputs.includes('multiVector') ? { multiVector: unitVectorsOf(text.tokenValues, normalize) } : {}),
       }));
     });
   };
@@ -277,10 +315,10 @@ export class TextEmbedder implements EmbeddingModel {
 
   readonly [Symbol.asyncDispose]: () => Promise<void> = () => this.dispose();
 
-  /** @throws {NonFiniteError} */
-  async #checkFinite(texts: readonly Pick<EmbeddedText, 'sum'>[]): Promise<void> {
+  /** @param found a value that is not finite in other outputs @throws {NonFiniteError} */
+  async #checkFinite(texts: readonly Pick<EmbeddedText, 'sum'>[], found?: number): Promise<void> {
     for (const { sum } of texts) {
-      const value = sum.find((element) => !Number.isFinite(element));
+      const value = sum.find((element) => !Number.isFinite(element)) ?? found;
       if (value !== undefined) await this.#parts.nonFinite.fail(new NonFiniteError({ result: 'embeddings', value }));
     }
   }
@@ -379,7 +417,7 @@ export class TextEmbedder implements EmbeddingModel {
 
 /** The mean of a text's vectors, truncated to `dimensions` and optionally normalized. */
 function vectorOf(
-  { sum, numTokens }: Pick<EmbeddedText, 'sum' | 'numTokens'>,
+  { sum, numTokens }: { readonly sum: ArrayLike<number>; readonly numTokens: number },
   dimensions: number,
   normalize: boolean,
 ): Float32Array {
@@ -387,6 +425,10 @@ function vectorOf(
   for (let i = 0; i < dimensions; i++) squares += ((sum[i] as number) / numTokens) ** 2;
   const divisor = normalize ? numTokens * Math.max(Math.sqrt(squares), minNorm) : numTokens;
   return Float32Array.from({ length: dimensions }, (_, i) => (sum[i] as number) / divisor);
+}
+
+function unitVectorsOf({ vectors }: TokenValues, normalize: boolean): Float32Array[] {
+  return normalize ? vectors.map((row) => vectorOf({ sum: row, numTokens: 1 }, row.length, true)) : vectors;
 }
 
 function checkOverflow(overflow: TextOverflow): void {

@@ -4,13 +4,14 @@ import type { GgufFile } from '@winnow/gguf';
 import {
   denseFiles,
   openHubFolder,
+  openStateDict,
   pageInsteadOf,
   type HubFiles,
   type HubModel,
   type SentenceTransformers,
   oneFileFolder,
 } from '@winnow/hub';
-import { Fields, openDenseLayers, type ModelFile } from '@winnow/models';
+import { Fields, openDenseLayers, openTokenLayers, type ModelFile } from '@winnow/models';
 import {
   openSafetensors,
   openShardedSafetensors,
@@ -47,9 +48,9 @@ export interface OpenedModel {
   readonly tokenizerField: string;
   /**
    * Settings, and the tensors without their data.
-   * @param hasDense whether to add the dense layers that follow the pooling of an embedding model
+   * @param hasLayers whether to add the layers of an embedding model that are in files of their own
    */
-  openFile(hasDense?: boolean): Promise<ModelFile>;
+  openFile(hasLayers?: boolean): Promise<ModelFile>;
   /** `undefined` when the model has none. */
   openTokenizer(): Promise<Tokenizer | undefined>;
   close(): Promise<void>;
@@ -101,10 +102,10 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
       settings: hub.preprocessorConfig.value,
     },
     tokenizerField: 'tokenizer.json',
-    async openFile(hasDense = false) {
-      const names = hasDense ? denseFiles(hub.sentenceTransformers) : [];
-      const openModule = async (name: string): Promise<TensorStore> => openSafetensors(await files.open(name), options);
-      const store = await openDenseLayers(await openWeights(hub, options), names, openModule);
+    async openFile(hasLayers = false) {
+      const dense = hasLayers ? denseFiles(hub.sentenceTransformers) : [];
+      const weights = await openWeights(hub, options);
+      const store = hasLayers ? await withLayers(weights, hub, dense, options) : weights;
       stores.push(store);
       const fields = Fields.ofJson(`${hub.name}/config.json`, config.value);
       return { format: 'safetensors', fields, store };
@@ -176,6 +177,21 @@ async function openWeights(hub: HubModel, { onnxFile, ...options }: OpenHubOptio
   await store.close();
   const message = `expected a float or integer dtype of weights, got ${unknown.fileDType}`;
   throw new FormatError({ source: store.name, field: unknown.name, message });
+}
+
+/** Takes ownership of the store. @param dense files of the dense layers */
+async function withLayers(
+  store: TensorStore,
+  { files, config }: HubModel,
+  dense: readonly string[],
+  options: { signal?: AbortSignal },
+): Promise<TensorStore> {
+  const open = async (name: string): Promise<TensorStore> => {
+    const source = await files.open(name);
+    return name.endsWith('.pt') ? openStateDict(source, options) : openSafetensors(source, options);
+  };
+  const whole = await openDenseLayers(store, dense, open);
+  return openTokenLayers(whole, config.value['model_type'], { has: (name) => files.has(name), open });
 }
 
 async function openWeightFiles(

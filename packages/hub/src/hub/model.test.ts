@@ -69,9 +69,9 @@ describe('openHubFolder', () => {
   it.each([
     ['the single file', { 'model.safetensors': '', 'model.safetensors.index.json': '{}' }, 'single model.safetensors'],
     ['the index', { 'model.safetensors.index.json': '{"a":1}', 'model-1.safetensors': '' }, 'sharded {"a":1}'],
-    ['the only one of another name', { 'other.safetensors': '', 'sub/x.safetensors': '' }, 'single other.safetensors'],
+    ['the only model', { 'x.safetensors': '', 'sparse_linear.safetensors': '' }, 'single x.safetensors'],
     ['none of several', { 'a.safetensors': '', 'b.safetensors': '' }, 'undefined'],
-    ['none of another kind', { 'pytorch_model.bin': '' }, 'undefined'],
+    ['none of another kind', { 'pytorch_model.bin': '', 'sub/x.safetensors': '' }, 'undefined'],
   ])('finds the weights in %s', async (_, files, expected) => {
     const { weightFiles: found } = await open(files);
     expect(

@@ -87,6 +87,25 @@ export const formatsMutants: readonly Mutant[] = [
     tests: ['test/experts.test.ts'],
   },
   {
+    file: 'packages/hub/src/torch/state-dict.ts',
+    find: '!(begin + sizeBytes <= entry.sizeBytes)',
+    replace: '!(sizeBytes <= entry.sizeBytes)',
+    tests: ['src/torch/state-dict.test.ts'],
+  },
+  {
+    file: 'packages/models/src/architectures/mpnet.ts',
+    find: 'Math.min(half - 1, numExact',
+    replace: 'Math.min(half, numExact',
+    tests: ['packages/engine/test/goldens/encoders.test.ts'],
+    only: 'mpnet',
+  },
+  {
+    file: 'packages/engine/src/embedding/token-outputs.ts',
+    find: 'weight > (weights.get(id) ?? 0)',
+    replace: 'weight > 0',
+    tests: ['test/embedding/token-outputs.test.ts'],
+  },
+  {
     file: 'packages/models/src/blocks/experts.ts',
     find: "biased('down', products as ProgramTensor)",
     replace: '(products as ProgramTensor)',

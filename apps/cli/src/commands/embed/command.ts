@@ -1,6 +1,6 @@
 /** `winnow embed`: texts to vectors. */
 import type { Command } from 'commander';
-import type { EmbeddingModel, TextEmbedding } from '@winnow/engine';
+import type { EmbeddingModel, TextEmbedding, TokenOutput } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../../errors/errors.js';
 import { displayName } from '../../models/model-location.js';
@@ -26,6 +26,8 @@ export interface EmbedFlags extends EmbeddingFlags {
   readonly file?: string;
   readonly npy?: boolean;
   readonly jsonl?: boolean;
+  readonly sparse?: boolean;
+  readonly multiVector?: boolean;
   readonly rowsPerFile?: number;
   readonly queue?: string;
   readonly modelId?: string;
@@ -72,7 +74,11 @@ export function registerEmbed(program: Command, host: CommandHost): void {
       flag('--jsonl', 'with --queue: write a line of JSON per text: line, text, embedding'),
       flag('-o, --output <path>', 'output file (default: stdout)'),
     ],
-    advanced: [flag('--no-normalize', 'do not normalize vectors to length 1')],
+    advanced: [
+      flag('--sparse', 'with --json: the lexical weights of each text, of models such as BGE-M3'),
+      flag('--multi-vector', 'with --json: a vector per token, of models such as BGE-M3'),
+      flag('--no-normalize', 'do not normalize vectors to length 1'),
+    ],
   });
   addGroup(command, {
     heading: 'Queue',
@@ -105,12 +111,14 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
   if (flags.npy === true && flags.output === undefined && out.isTerminal) {
     throw new UsageError('--npy: expected -o PATH or a redirected stdout, got a terminal');
   }
+  const outputs = tokenOutputsOf(flags);
   const { prompt: given, file } = flags;
   const texts = await readLines(io, { flagName: '--prompt', noun: 'texts', given, file }, signal);
   await using model = await openEmbeddingModel(modelName, embeddingLoadOptionsOf(flags), context);
   const embedded = await model.embedTexts(texts, {
     ...embedOptionsOf(flags),
     ...(flags.normalize ? {} : { normalize: false }),
+    outputs,
     signal,
     onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'texts'),
   });
@@ -131,6 +139,17 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
   await writeParts(parts, flags.output, context);
 }
 
+/** Flags of outputs besides vectors. */
+const outputFlags: Readonly<Record<TokenOutput, string>> = { sparse: '--sparse', multiVector: '--multi-vector' };
+
+/** @throws {UsageError} without --json, since the other formats have one vector per text */
+function tokenOutputsOf(flags: EmbedFlags): TokenOutput[] {
+  const outputs = (Object.keys(outputFlags) as TokenOutput[]).filter((output) => flags[output] === true);
+  const [first] = outputs;
+  if (first !== undefined && flags.json !== true) throw new UsageError(`${outputFlags[first]}: requires --json`);
+  return outputs;
+}
+
 /** Written in parts: the vectors of a long file would not fit into one string. */
 function* jsonParts(name: string, model: EmbeddingModel, embedded: readonly TextEmbedding[]): Generator<string> {
   const { backend, pooling, contextSize } = model;
@@ -144,11 +163,32 @@ function* jsonParts(name: string, model: EmbeddingModel, embedded: readonly Text
     chunks: embedded.map(({ numChunks }) => numChunks),
     droppedTokens: embedded.map(({ numDroppedTokens }) => numDroppedTokens),
   };
-  yield `${JSON.stringify(head).slice(0, -1)},"embeddings":[`;
-  for (const [index, { vector }] of embedded.entries()) {
-    yield `${index === 0 ? '' : ',\n'}[${Array.from(vector, shortestFloat).join(',')}]`;
+  yield JSON.stringify(head).slice(0, -1);
+  yield* listParts('embeddings', embedded, ({ vector }) => numbers(vector));
+  if (embedded[0]?.sparse !== undefined) {
+    yield* listParts('sparse', embedded, ({ sparse: { indices, values } = { indices: [], values: [] } }) => {
+      return `{"indices":[${Array.from(indices).join(',')}],"values":${numbers(values)}}`;
+    });
   }
-  yield ']}\n';
+  if (embedded[0]?.multiVector !== undefined) {
+    yield* listParts('multiVectors', embedded, ({ multiVector = [] }) => `[${multiVector.map(numbers).join(',')}]`);
+  }
+  yield '}\n';
+}
+
+/** A field with a value for each text. */
+function* listParts(
+  name: string,
+  embedded: readonly TextEmbedding[],
+  write: (text: TextEmbedding) => string,
+): Generator<string> {
+  yield `,"${name}":[`;
+  for (const [index, text] of embedded.entries()) yield `${index === 0 ? '' : ',\n'}${write(text)}`;
+  yield ']';
+}
+
+function numbers(values: ArrayLike<number>): string {
+  return `[${Array.from(values, shortestFloat).join(',')}]`;
 }
 
 async function writeParts(

@@ -19,6 +19,8 @@ const shardsPerCall = 50;
 const otherFlags: Readonly<Partial<Record<keyof EmbedFlags, string>>> = {
   prompt: '--prompt',
   json: '--json',
+  sparse: '--sparse',
+  multiVector: '--multi-vector',
   pooling: '--pooling',
   context: '--context',
   batchSize: '--batch-size',
