@@ -51,7 +51,6 @@ void run(const Record& record, Threads& threads) {
   }
 }
 
-/** Biases by relative position are left to the interpreter. */
 bool supports(const Record& record) { return hasRowTypes(record) && !op::positionBias::isPresent(record); }
 
 /** Partial states of the splits of a long context. */
