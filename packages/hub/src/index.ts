@@ -15,5 +15,5 @@ export {
 } from './limits.js';
 export { groupGgufFiles, mmprojBeside, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
 export { denseFiles, type SentenceModule, type SentenceTransformers } from './sentence-transformers.js';
-export { openStateDict } from './torch/state-dict.js';
+export { openStateDict } from './state-dict.js';
 export { findWeightFiles, type WeightFiles } from './weight-files.js';

@@ -22,8 +22,8 @@ export interface GgufGroup {
 
 /**
  * Returns the names of the files to download. By default: config, tokenizer and template files of the root, the configs
- * of sentence-transformers modules, layers of embedding models, and the weights: `model.safetensors`, or its index and shards, or the only GGUF
- * model.
+ * of sentence-transformers modules, layers of embedding models, and the weights: `model.safetensors`, or its index and
+ * shards, or the only GGUF model.
  * @throws {ArgumentError} when a pattern without wildcards, the GGUF selection or the default matches nothing, or when
  *   several GGUF models match
  */

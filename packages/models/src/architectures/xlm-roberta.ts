@@ -10,10 +10,11 @@ import { bertFromHub, describeBert, paddedPositions } from './bert.js';
 export const xlmRoberta: EncoderArchitecture = {
   name: 'xlm-roberta',
   models:
-    'BGE-M3 (dense vectors, lexical weights, multi-vectors), Multilingual E5, Arctic Embed l 2.0; rerankers: BGE Reranker base, large and v2 M3',
+    'BGE-M3 (also lexical weights and multi-vectors), Multilingual E5, Arctic Embed l 2.0; ' +
+    'rerankers: BGE Reranker base, large and v2 M3',
   limits: [
     'In GGUF files its architecture is `bert`, and the position table has no rows of padding.',
-    'Lexical weights and multi-vectors take the folder of BGE-M3 with `sparse_linear.pt` and `colbert_linear.pt` (or `.safetensors`); GGUF files do not have these layers.',
+    'Lexical weights and multi-vectors take a folder with `sparse_linear.pt` and `colbert_linear.pt` (or `.safetensors`).',
   ],
   isEncoder: true,
   ggufNames: [],

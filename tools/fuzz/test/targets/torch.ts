@@ -6,7 +6,7 @@ import { openStateDict } from '@winnow/hub';
 import { mutateBytes, repoRoot, type Random } from '@winnow/test-utils';
 import type { Target } from '../../src/target.ts';
 
-const folder = join(repoRoot, 'packages', 'hub', 'src', 'torch', '__fixtures__');
+const folder = join(repoRoot, 'packages', 'hub', 'src', '__fixtures__');
 
 /** Where the pickle of the first entry begins, roughly: after the header and the name. */
 const pickleBegin = 64;

@@ -87,10 +87,10 @@ export const formatsMutants: readonly Mutant[] = [
     tests: ['test/experts.test.ts'],
   },
   {
-    file: 'packages/hub/src/torch/state-dict.ts',
+    file: 'packages/hub/src/state-dict.ts',
     find: '!(begin + sizeBytes <= entry.sizeBytes)',
     replace: '!(sizeBytes <= entry.sizeBytes)',
-    tests: ['src/torch/state-dict.test.ts'],
+    tests: ['src/state-dict.test.ts'],
   },
   {
     file: 'packages/models/src/architectures/mpnet.ts',

@@ -110,8 +110,8 @@ export const modelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/models/src/architectures/xlm-roberta.ts',
-    find: 'return describeBert(file, { ...config, contextLength }, firstPosition);',
-    replace: 'return describeBert(file, config);',
+    find: '{ ...config, contextLength }, { firstPosition }',
+    replace: '{ ...config, contextLength }, { firstPosition: 0 }',
     tests: ['packages/engine/test/goldens/encoders.test.ts', 'packages/engine/test/goldens/rerankers.test.ts'],
   },
 ];

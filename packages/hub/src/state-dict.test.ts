@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { memorySource, type ByteSource, type StoredTensor } from '@winnow/bytes';
 import { decoder, FormatError, WinnowError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { openStateDict } from '../index.js';
+import { openStateDict } from './index.js';
 
 const bytesOf = (name: string): Buffer => readFileSync(new URL(`__fixtures__/${name}.pt`, import.meta.url));
 const expected = JSON.parse(readFileSync(new URL('__fixtures__/expected.json', import.meta.url), 'utf8')) as Record<

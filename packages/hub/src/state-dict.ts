@@ -1,7 +1,7 @@
 /** Opens the state dict of a layer that `torch.save` has written. Only tensors are read; code in the file is not executed. */
 import { readBytes, sliceSource, type ByteSource, type StoredTensor, type TensorStore } from '@winnow/bytes';
 import { dtypeInfo, FormatError, formatShape, type DType } from '@winnow/tensor';
-import { MAX_PICKLE_BYTES } from '../limits.js';
+import { MAX_PICKLE_BYTES } from './limits.js';
 import { PickledCall, PickledName, PickledReference, readPickle, type PickleValue } from './pickle.js';
 import { readZipEntries, type ZipEntry } from './zip.js';
 

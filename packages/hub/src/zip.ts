@@ -1,7 +1,7 @@
 /** Entries of a ZIP archive that are stored without compression, as PyTorch writes them. Nothing is extracted. */
 import { readBytes, type ByteSource } from '@winnow/bytes';
 import { FormatError } from '@winnow/tensor';
-import { MAX_ARCHIVE_ENTRIES } from '../limits.js';
+import { MAX_ARCHIVE_ENTRIES } from './limits.js';
 
 /** A range of the archive. */
 export interface ZipEntry {
