@@ -52,11 +52,9 @@ void run(const Record& record, Threads& threads) {
 }
 
 bool supports(const Record& record) { return hasRowTypes(record) && !op::positionBias::isPresent(record); }
-
 /** Partial states of the splits of a long context. */
 uint64_t sharedBytes(const Record& record) {
-  const int32_t numTokens = least(op::q::numTokens(record), MAX_INVARIANT_TOKENS);
-  const uint64_t rows = static_cast<uint64_t>(numTokens) * op::q::numHeads(record);
+  const uint64_t rows = static_cast<uint64_t>(least(op::q::numTokens(record), MAX_INVARIANT_TOKENS)) * op::q::numHeads(record);
   return MAX_SPLITS * rows * (op::values::valueDim(record) + 2) * 4;
 }
 }  // namespace
