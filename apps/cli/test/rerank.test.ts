@@ -1,8 +1,10 @@
 /** `winnow rerank` on a tiny cross-encoder with random weights, with the real engine. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as engine from '@winnow/engine';
+import { openSqliteJobStore } from '@winnow/jobs/node';
+import { batchResults, enqueueBatchLines } from '@winnow/server';
 import { repoRoot } from '@winnow/test-utils';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runCli, type CliSetup } from './run-cli.js';
@@ -11,6 +13,10 @@ const rerankers = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'rera
 const reranker = join(rerankers, 'bert', 'model.gguf');
 const query = 'Where is the harbor?';
 const documents = ['The harbor is by the sea.', 'Two eggs.', 'storm'];
+
+interface Response {
+  readonly body: { readonly model: string; readonly results: unknown };
+}
 
 let folder = '';
 let expected: engine.RankedDocument[] = [];
@@ -108,6 +114,35 @@ test('winnow eval rerank: correlation and mean reciprocal rank, as text and as J
   expect(few.code).toBe(2);
   expect(few.stderr).toContain('pairs: expected at least 10, got 3');
   expect(await runCli(engine, ['eval', 'rerank', '--data', path])).toMatchObject({ code: 2 });
+});
+
+test('winnow batch and winnow worker: a --reranker answers lines of /v1/rerank', async () => {
+  const lineOf = (custom_id: string, model: object): string =>
+    `${JSON.stringify({ custom_id, method: 'POST', url: '/v1/rerank', body: { query, documents, ...model } })}\n`;
+  const scores = expected.map(({ index, score }) => ({ index, relevance_score: score }));
+  const resultOf = (line: string): unknown[] => {
+    const { custom_id: id, response } = JSON.parse(line) as { custom_id: string; response: Response };
+    return [id, response.body.model, response.body.results];
+  };
+  const path = join(folder, 'queries.jsonl');
+  writeFileSync(path, lineOf('a', { model: 'cross' }) + lineOf('b', {}));
+  const names = ['--reranker', reranker, '--reranker-id', 'cross', '-t', '1'];
+  const batch = await runCli(engine, ['batch', path, ...names, '-q']);
+  expect([batch.code, batch.stderr]).toEqual([0, '']);
+  const answers = readFileSync(join(folder, 'queries.output.jsonl'), 'utf8').trimEnd().split('\n');
+  expect(answers.map(resultOf)).toEqual(['a', 'b'].map((id) => [id, 'cross', scores]));
+  const demo = await runCli(engine, ['batch', path, '-o', join(folder, 'demo.jsonl')]);
+  const message = '--reranker: expected a model for the lines of /v1/rerank, got none';
+  expect([demo.code, demo.stderr]).toEqual([2, expect.stringContaining(message)]);
+
+  const queue = join(folder, 'jobs.db');
+  const store = await openSqliteJobStore(queue);
+  await enqueueBatchLines(store, 'ranking', [readFileSync(path)]);
+  const { code, stderr } = await runCli(engine, ['worker', '--queue', queue, '--until-empty', ...names]);
+  expect([code, stderr]).toEqual([0, expect.stringMatching(/lines of cross, default-rerankers in .*, 2 at once\n/)]);
+  expect(await store.counts('ranking')).toMatchObject({ completed: 2, failed: 0 });
+  for await (const line of batchResults(store, 'ranking', 'output')) expect(resultOf(line)[2]).toEqual(scores);
+  await store.close();
 });
 
 test('winnow inspect shows rerankers, and other commands say what they are', async () => {

@@ -2,7 +2,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Model } from '@winnow/engine';
+import { fileURLToPath } from 'node:url';
+import { loadReranker, type Model } from '@winnow/engine';
 import { runWorker, type JobStore } from '@winnow/jobs';
 import { createFolderBlobStore, openSqliteJobStore } from '@winnow/jobs/node';
 import OpenAI, { toFile } from 'openai';
@@ -68,10 +69,11 @@ const lineOf = (custom_id: string, fields: object = {}): string => {
   return JSON.stringify({ custom_id, method: 'POST', url, body });
 };
 
-async function create(lines: readonly string[], completion_window = '24h', client = demo.client) {
+async function create(lines: readonly string[], completion_window = '24h', client = demo.client, endpoint = url) {
   const file = await toFile(Buffer.from(lines.join('\n')), 'requests.jsonl');
   const { id } = await client.files.create({ file, purpose: 'batch' });
-  return client.batches.create({ input_file_id: id, endpoint: url, completion_window: completion_window as '24h' });
+  const window = completion_window as '24h';
+  return client.batches.create({ input_file_id: id, endpoint: endpoint as typeof url, completion_window: window });
 }
 
 async function ended(id: string, client = demo.client): Promise<OpenAI.Batch> {
@@ -84,7 +86,10 @@ async function ended(id: string, client = demo.client): Promise<OpenAI.Batch> {
 
 interface Line {
   readonly custom_id: string;
-  readonly response: { readonly status_code: number; readonly body: { readonly choices: unknown[] } } | null;
+  readonly response: {
+    readonly status_code: number;
+    readonly body: { readonly choices: unknown[]; readonly results?: unknown[] };
+  } | null;
   readonly error: { readonly code: string } | null;
 }
 
@@ -120,6 +125,35 @@ test('from the upload to the download, with an error file', async () => {
   const file = await demo.client.files.retrieve(batch.output_file_id ?? '');
   expect(file).toMatchObject({ object: 'file', purpose: 'batch_output', filename: `${batch.id}_output.jsonl` });
   expect(await jobs.batches()).toEqual([]);
+});
+
+test('lines that rank documents, also those that name no model', async () => {
+  const golden = new URL('../../../packages/engine/test/fixtures/rerank/bert/model.gguf', import.meta.url);
+  await using model = await loadReranker(fileURLToPath(golden), { threads: 1 });
+  await stop();
+  await start({ models: [], rerankers: [{ id: 'cross', model }] });
+  const [query, documents] = ['Where is the harbor?', ['Two eggs.', 'The harbor is by the sea.']];
+  const rankLine = (custom_id: string, body: object): string =>
+    JSON.stringify({ custom_id, method: 'POST', url: '/v1/rerank', body: { query, documents, ...body } });
+  const lines = [
+    rankLine('named', { model: 'cross' }),
+    rankLine('unnamed', { top_n: 1 }),
+    rankLine('bad', { top_n: 0 }),
+  ];
+  const { id, endpoint } = await create(lines, '24h', demo.client, '/v1/rerank');
+  expect(endpoint).toBe('/v1/rerank');
+  const batch = await ended(id);
+  expect(batch.request_counts).toEqual({ total: 3, completed: 2, failed: 1 });
+  const ranked = await model.rerank(query, documents);
+  const expected = ranked.map(({ index, score }) => ({ index, relevance_score: score }));
+  const output = await linesOf(batch.output_file_id);
+  expect(output.map(({ custom_id: name, response }) => [name, response?.body.results])).toEqual([
+    ['named', expected],
+    ['unnamed', expected.slice(0, 1)],
+  ]);
+  expect((await linesOf(batch.error_file_id)).map(({ custom_id: name }) => name)).toEqual(['bad']);
+  await stop();
+  await start();
 });
 
 test('files are listed in pages, and deleted', async () => {

@@ -16,14 +16,11 @@ export interface ServeBatchFlags {
   readonly batchSessions?: number;
 }
 
-/** Ids of the models of a server. */
-export interface ServedIds {
-  readonly models: readonly string[];
-  readonly embeddingModels: readonly string[];
-}
+/** Models of a server, by kind. */
+type Served = Readonly<Record<'models' | 'embeddingModels' | 'rerankers', readonly { readonly id: string }[]>>;
 
 interface OpenBatches {
-  readonly optionsOf: (ids: ServedIds) => Promise<Pick<ServerOptions, 'batches'>>;
+  readonly optionsOf: (served: Served) => Promise<Pick<ServerOptions, 'batches'>>;
   close(): Promise<void>;
 }
 
@@ -62,15 +59,17 @@ export async function openBatches(flags: ServeBatchFlags, io: Pick<CliIo, 'env'>
   if (!blobs.canList) throw new UsageError(`--batch-dir: expected a folder or s3://BUCKET/PREFIX, got ${batchDir}`);
   if (!isRemote) await makeFolder(batchDir);
   const jobs: JobStore = await openQueue(queue ?? join(batchDir, 'jobs.db'));
-  const optionsOf = async (ids: ServedIds): Promise<Pick<ServerOptions, 'batches'>> => {
-    const queues = queue === undefined ? {} : { queues: await queuesOf(ids) };
+  const optionsOf = async (served: Served): Promise<Pick<ServerOptions, 'batches'>> => {
+    const queues = queue === undefined ? {} : { queues: await queuesOf(served) };
     return { batches: { jobs, blobs, ...queues, ...(concurrency === undefined ? {} : { concurrency }) } };
   };
   return { optionsOf, close: () => jobs.close() };
 }
 
-async function queuesOf({ models, embeddingModels }: ServedIds): Promise<string[]> {
+async function queuesOf({ models, embeddingModels, rerankers }: Served): Promise<string[]> {
   const unnamed = await unnamedQueues('/v1/completions', models.length);
   const unnamedTexts = await unnamedQueues('/v1/embeddings', embeddingModels.length);
-  return [...new Set([...models, ...embeddingModels]), ...unnamed, ...unnamedTexts];
+  const unnamedRanking = await unnamedQueues('/v1/rerank', rerankers.length);
+  const named = new Set([...models, ...embeddingModels, ...rerankers].map(({ id }) => id));
+  return [...named, ...unnamed, ...unnamedTexts, ...unnamedRanking];
 }

@@ -241,7 +241,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       embeddingModels,
       rerankers,
       apiKeys,
-      ...(await batches?.optionsOf({ models: idsOf(models), embeddingModels: idsOf(embeddingModels) })),
+      ...(await batches?.optionsOf({ models, embeddingModels, rerankers })),
       onRequest: requestLog(flags, context),
       onError: errorLog(context),
     });
@@ -260,8 +260,6 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     await batches?.close();
   }
 }
-
-const idsOf = (served: readonly { readonly id: string }[]): string[] => served.map(({ id }) => id);
 
 /** A model that the command disposes of. */
 type OwnedModel = AsyncDisposable & Pick<Model, 'name' | 'plan'>;

@@ -82,18 +82,26 @@ function hasControls(text: string): boolean {
   return /\p{Cc}/u.test(text);
 }
 
+/** Queues of lines that name no model. */
+const unnamedQueueOf: Readonly<Record<BatchEndpoint, string>> = {
+  '/v1/chat/completions': 'default',
+  '/v1/completions': 'default',
+  '/v1/embeddings': 'default-embeddings',
+  '/v1/rerank': 'default-rerankers',
+};
+
 /**
- * The queue of a line: the model that it asks for. Lines without one are in the queue `default`, or `default-embeddings`
- * for `/v1/embeddings`.
+ * The queue of a line: the model that it asks for. Lines without one are in the queue `default`, `default-embeddings`
+ * for `/v1/embeddings`, or `default-rerankers` for `/v1/rerank`.
  */
 export function batchQueueOf(url: BatchEndpoint, model: unknown): string {
   if (typeof model === 'string' && model !== '') return model;
-  return url === '/v1/embeddings' ? 'default-embeddings' : 'default';
+  return unnamedQueueOf[url];
 }
 
-/** A key that sorts lines by the beginnings of their prompts. Texts to embed do not share pages. */
+/** A key that sorts lines by the beginnings of their prompts. Texts to embed or to rank do not share pages. */
 export function groupOf(url: BatchEndpoint, { model, prompt, messages, tools }: BatchLine['body']): string {
-  if (url === '/v1/embeddings') return '';
+  if (url === '/v1/embeddings' || url === '/v1/rerank') return '';
   const begin = typeof prompt === 'string' ? prompt : JSON.stringify(prompt ?? [tools, messages]);
   return prefixGroup(`${typeof model === 'string' ? model : ''}\n${begin}`);
 }

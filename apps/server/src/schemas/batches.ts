@@ -2,7 +2,7 @@
 import { Type, type Static } from 'typebox';
 
 /** What lines may ask for. */
-export const batchEndpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'] as const;
+export const batchEndpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings', '/v1/rerank'] as const;
 
 export type BatchEndpoint = (typeof batchEndpoints)[number];
 

@@ -25,6 +25,8 @@ export interface BatchFlags extends LoadFlags {
   readonly modelId?: string;
   readonly embeddingModel?: string;
   readonly embeddingModelId?: string;
+  readonly reranker?: string;
+  readonly rerankerId?: string;
   readonly pooling?: EmbeddingModel['pooling'];
   readonly prefixGrouping: boolean;
 }
@@ -38,8 +40,8 @@ Examples:
   $ winnow batch s3://bucket/requests.jsonl --output s3://bucket/answers.jsonl
 
 IN has a request per line, as OpenAI's batches have: {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
-"body": {"messages": [...]}}, also for /v1/completions and /v1/embeddings. The output has a line per answer, in the order
-of IN; lines that fail are in the error file. After Ctrl-C, a crash or a power failure the same command continues: answers
+"body": {"messages": [...]}}, also for /v1/completions, /v1/embeddings and /v1/rerank. The output has a line per answer,
+in the order of IN; lines that fail are in the error file. After Ctrl-C, a crash or a power failure the same command continues: answers
 so far are in OUTPUT.jobs until all are there. Several of the same commands at once share the lines. With --queue,
 winnow worker --queue answers them, in any number of processes.
 `;
@@ -55,6 +57,7 @@ export function registerBatch(program: Command, host: CommandHost): void {
       queueOption('let the workers of a queue answer the lines, and wait for them'),
       flag('--model-id <id>', 'model that the lines ask for (default: its own name)'),
       flag('--embedding-model <model>', 'model for lines of /v1/embeddings (default: the model)'),
+      flag('--reranker <model>', 'model for lines of /v1/rerank (default: the model)'),
       numberOption(
         '--max-sessions <n>',
         'maximum number of lines at once (default: as many as fit the memory, at most 32)',
@@ -63,6 +66,7 @@ export function registerBatch(program: Command, host: CommandHost): void {
     ],
     advanced: [
       flag('--embedding-model-id <id>', 'embedding model that the lines ask for (default: its own name)'),
+      flag('--reranker-id <id>', 'reranker that the lines ask for (default: its own name)'),
       poolingOption(),
       flag('--cancel', 'with --queue: take the lines out of the queue, without results'),
       flag('--no-prefix-grouping', 'answer lines in the order of IN, not those that begin alike one after the other'),

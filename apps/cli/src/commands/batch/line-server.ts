@@ -1,23 +1,23 @@
 /** Models behind the request handlers of the server, but without a network connection: they answer lines of batches. */
-import type { EmbeddingLoadOptions, EmbeddingModel } from '@winnow/engine';
+import type { EmbeddingLoadOptions, EmbeddingModel, Reranker, RerankerLoadOptions } from '@winnow/engine';
 import type { WorkerPool } from '@winnow/jobs';
-import type { ServedEmbeddingModel, ServedModel, WinnowServer } from '@winnow/server';
+import type { ServedModel, WinnowServer } from '@winnow/server';
 import { definedFields } from '@winnow/tensor';
 import { executionOptionsOf } from '../../flags/engine-options.js';
 import type { EmbeddingFlags } from '../../flags/embedding.js';
 import type { LoadFlags } from '../../flags/load.js';
 import { fitSessions, type SessionFlags } from '../../models/fit-sessions.js';
 import { displayName } from '../../models/model-location.js';
-import { openEmbeddingModel } from '../../models/open-embedding-model.js';
+import { openEmbeddingModel, openReranker } from '../../models/open-embedding-model.js';
 import { openDraftedModel } from '../../models/open-model.js';
 import type { CommandContext } from '../command-host.js';
 import { unnamedQueues } from '../queue/open-queue.js';
 import { errorLog } from '../serve-log.js';
 
 /** A model to load, and its name in lines. */
-export interface NamedModel {
+export interface NamedModel<N extends string | undefined = string | undefined> {
   /** Undefined: the demo model. */
-  readonly model: string | undefined;
+  readonly model: N;
   /** Default: its own name. */
   readonly id: string | undefined;
 }
@@ -25,6 +25,7 @@ export interface NamedModel {
 export interface LineModels {
   readonly models: readonly NamedModel[];
   readonly embeddingModels: readonly NamedModel[];
+  readonly rerankers: readonly NamedModel<string>[];
 }
 
 export type LineFlags = LoadFlags & Pick<EmbeddingFlags, 'pooling'>;
@@ -39,8 +40,8 @@ export interface LineServer {
 
 /** A line may wait for others that share the KV cache, so the time limit of a connected client does not apply. */
 const lineTimeoutMs = 24 * 60 * 60 * 1000;
-/** Texts are embedded one after the other; one more line is prepared meanwhile. */
-const numEmbeddingLines = 2;
+/** Texts are embedded, or ranked, one after the other; one more line is prepared meanwhile. */
+const numTextLines = 2;
 
 /** @param use works with the server, which then ends */
 export async function withLineServer(
@@ -64,7 +65,7 @@ async function openServer(
   context: CommandContext,
   owned: AsyncDisposable[],
 ): Promise<LineServer> {
-  const numModels = wanted.models.length + wanted.embeddingModels.length;
+  const numModels = wanted.models.length + wanted.embeddingModels.length + wanted.rerankers.length;
   const fitted: (NamedModel & { readonly flags: SessionFlags })[] = [];
   for (const each of wanted.models) {
     fitted.push({ ...each, flags: await fitSessions(each.model, flags, context, numModels) });
@@ -75,31 +76,59 @@ async function openServer(
     owned.push(model);
     models.push({ id: id ?? displayName(name, model.name), name, model, maxSessions: sessions.maxSessions });
   }
-  const embeddingModels: { readonly id: string; readonly model: EmbeddingModel }[] = [];
-  const memory = flags.memory === undefined ? undefined : Math.floor(flags.memory / numModels);
-  const options = {
-    ...executionOptionsOf(flags),
-    ...definedFields<EmbeddingLoadOptions>({ memory, pooling: flags.pooling }),
-  };
-  for (const { model: name, id } of wanted.embeddingModels) {
-    const model = await openEmbeddingModel(name, options, context);
-    owned.push(model);
-    embeddingModels.push({ id: id ?? displayName(name, model.name), model });
-  }
+  const { embeddingModels, rerankers } = await openTextModels(wanted, flags, numModels, context, owned);
   const { createServer } = await import('@winnow/server');
-  const onError = errorLog(context);
-  const served = models.map(({ id, model, maxSessions }) => ({ id, model, maxSessions }));
-  const server = await createServer({ models: served, embeddingModels, requestTimeoutMs: lineTimeoutMs, onError });
+  const server = await createServer({
+    models: models.map(({ id, model, maxSessions }) => ({ id, model, maxSessions })),
+    embeddingModels,
+    rerankers,
+    requestTimeoutMs: lineTimeoutMs,
+    onError: errorLog(context),
+  });
   owned.push(server);
   const sizes = models.map(({ id, maxSessions }): [string, number] => [id, maxSessions]);
   const named = models.map(({ id, name }) => ({ id, model: name }));
-  return { server, pools: await poolsOf(sizes, embeddingModels), models: named, embeddingModels };
+  return { server, pools: await poolsOf(sizes, embeddingModels, rerankers), models: named, embeddingModels };
 }
+
+interface TextModels {
+  readonly embeddingModels: readonly { readonly id: string; readonly model: EmbeddingModel }[];
+  readonly rerankers: readonly { readonly id: string; readonly model: Reranker }[];
+}
+
+/** Opens what embeds and what ranks texts. @param numModels that share the memory in equal parts */
+async function openTextModels(
+  wanted: LineModels,
+  flags: LineFlags,
+  numModels: number,
+  context: CommandContext,
+  owned: AsyncDisposable[],
+): Promise<TextModels> {
+  const memory = flags.memory === undefined ? undefined : Math.floor(flags.memory / numModels);
+  const options = { ...executionOptionsOf(flags), ...definedFields<RerankerLoadOptions>({ memory }) };
+  const embedding = { ...options, ...definedFields<EmbeddingLoadOptions>({ pooling: flags.pooling }) };
+  const embeddingModels: { readonly id: string; readonly model: EmbeddingModel }[] = [];
+  for (const { model: name, id } of wanted.embeddingModels) {
+    const model = await openEmbeddingModel(name, embedding, context);
+    owned.push(model);
+    embeddingModels.push({ id: id ?? displayName(name, model.name), model });
+  }
+  const rerankers: { readonly id: string; readonly model: Reranker }[] = [];
+  for (const { model: name, id } of wanted.rerankers) {
+    const model = await openReranker(name, options, context);
+    owned.push(model);
+    rerankers.push({ id: id ?? displayName(name, model.name), model });
+  }
+  return { embeddingModels, rerankers };
+}
+
+type Identified = readonly { readonly id: string }[];
 
 /** A model that both generates and embeds has one pool. */
 async function poolsOf(
   models: readonly (readonly [id: string, maxSessions: number])[],
-  embeddingModels: readonly ServedEmbeddingModel[],
+  embeddingModels: Identified,
+  rerankers: Identified,
 ): Promise<WorkerPool[]> {
   const pools = new Map<string, { readonly queues: string[]; concurrency: number }>();
   const add = (id: string, concurrency: number, others: readonly string[]): void => {
@@ -110,7 +139,9 @@ async function poolsOf(
   };
   const unnamed = await unnamedQueues('/v1/completions', models.length);
   const unnamedTexts = await unnamedQueues('/v1/embeddings', embeddingModels.length);
+  const unnamedRanking = await unnamedQueues('/v1/rerank', rerankers.length);
   for (const [id, maxSessions] of models) add(id, maxSessions, unnamed);
-  for (const { id } of embeddingModels) add(id, numEmbeddingLines, unnamedTexts);
+  for (const { id } of embeddingModels) add(id, numTextLines, unnamedTexts);
+  for (const { id } of rerankers) add(id, numTextLines, unnamedRanking);
   return [...pools.values()];
 }

@@ -12,6 +12,8 @@ const modelFlags: Readonly<Partial<Record<keyof BatchFlags, string>>> = {
   modelId: '--model-id',
   embeddingModel: '--embedding-model',
   embeddingModelId: '--embedding-model-id',
+  reranker: '--reranker',
+  rerankerId: '--reranker-id',
   pooling: '--pooling',
   maxSessions: '--max-sessions',
 };

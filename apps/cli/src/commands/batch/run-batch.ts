@@ -62,13 +62,22 @@ async function answer(
   );
 }
 
-/** Only the models that the lines need. */
+/**
+ * Only the models that the lines need.
+ * @throws {UsageError} for lines to rank without a model: the demo model ranks none
+ */
 function modelsOf(endpoints: ReadonlySet<BatchEndpoint>, flags: BatchFlags): LineModels {
   const { model, modelId: id, embeddingModel = model, embeddingModelId = id } = flags;
+  const { reranker = model, rerankerId = id } = flags;
   const generates = endpoints.has('/v1/chat/completions') || endpoints.has('/v1/completions');
+  const ranks = endpoints.has('/v1/rerank');
+  if (ranks && reranker === undefined) {
+    throw new UsageError('--reranker: expected a model for the lines of /v1/rerank, got none');
+  }
   return {
     models: generates ? [{ model, id }] : [],
     embeddingModels: endpoints.has('/v1/embeddings') ? [{ model: embeddingModel, id: embeddingModelId }] : [],
+    rerankers: ranks && reranker !== undefined ? [{ model: reranker, id: rerankerId }] : [],
   };
 }
 

@@ -15,6 +15,8 @@ export interface WorkerFlags extends LoadFlags {
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
   readonly embeddingModelId?: readonly string[];
+  readonly reranker?: readonly string[];
+  readonly rerankerId?: readonly string[];
   readonly pooling?: EmbeddingModel['pooling'];
   readonly prefixGrouping: boolean;
   readonly evaluations: boolean;
@@ -44,6 +46,8 @@ export function registerWorker(program: Command, host: CommandHost): void {
       listOption('--model-id <id>', 'id of a model in lines, in the order of the models; may be repeated'),
       listOption('--embedding-model <model>', 'model for lines of /v1/embeddings; may be repeated'),
       listOption('--embedding-model-id <id>', 'id of an embedding model in lines, in their order; may be repeated'),
+      listOption('--reranker <model>', 'model for lines of /v1/rerank; may be repeated'),
+      listOption('--reranker-id <id>', 'id of a reranker in lines, in their order; may be repeated'),
       numberOption(
         '--max-sessions <n>',
         'maximum number of lines at once per model (default: as many as fit the memory, at most 32)',

@@ -33,14 +33,20 @@ export async function runWorkerCommand(
 
 function modelsOf(names: readonly string[], flags: WorkerFlags): LineModels {
   const { modelId = [], embeddingModel = [], embeddingModelId = [] } = flags;
-  const wanted = names.length === 0 && embeddingModel.length === 0 ? [undefined] : names;
+  const { reranker = [], rerankerId = [] } = flags;
+  const isDemo = [names, embeddingModel, reranker].every(({ length }) => length === 0);
   return {
-    models: named('--model-id', wanted, modelId),
+    models: named('--model-id', isDemo ? [undefined] : names, modelId),
     embeddingModels: named('--embedding-model-id', embeddingModel, embeddingModelId),
+    rerankers: named('--reranker-id', reranker, rerankerId),
   };
 }
 
-function named(flagName: string, models: readonly (string | undefined)[], ids: readonly string[]): NamedModel[] {
+function named<N extends string | undefined>(
+  flagName: string,
+  models: readonly N[],
+  ids: readonly string[],
+): NamedModel<N>[] {
   if (ids.length > models.length) {
     throw new UsageError(`${flagName}: expected at most ${models.length}, one per model, got ${ids.length}`);
   }
