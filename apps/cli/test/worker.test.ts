@@ -242,6 +242,24 @@ test('a worker with several models answers their lines, and leaves those of othe
   expect(unknown?.attempts).toBe(0);
 });
 
+test.each([
+  [8_400_000, 3],
+  [12_000_000, 9],
+])('with --memory of %i bytes a worker answers %i lines at once', async (memory, numLines) => {
+  const flags = ['--memory', String(memory), '-c', '128', '-t', '1', '--until-empty', '--json', '-q'];
+  const { code, stdout } = await runCli(engine, ['worker', '--queue', queue, ...flags]);
+  const [begin = ''] = stdout.split('\n');
+  expect([code, JSON.parse(begin)]).toEqual([0, expect.objectContaining({ event: 'start', maxLines: numLines })]);
+  // what the engine plans for that many contexts fits, and for one more does not
+  const { demoModelUrl } = await import('@winnow/demo-model');
+  const bytesOf = async (maxSessions: number): Promise<number> => {
+    const options = { maxSessions, context: 128, kvCache: { capacity: 128 * maxSessions } };
+    return (await engine.inspectModel(demoModelUrl, options)).plan.totalBytes;
+  };
+  expect(await bytesOf(numLines)).toBeLessThanOrEqual(memory);
+  expect(await bytesOf(numLines + 1)).toBeGreaterThan(memory);
+});
+
 test.skipIf(redisProgram === undefined)('a queue in Redis', async () => {
   const server = await startRedisServer();
   try {
