@@ -37,8 +37,9 @@ export function pathsOf(input: string, { output, errors }: BatchFlags): BatchPat
 export async function idOf(input: string, flags: BatchFlags, { signal }: CommandContext): Promise<string> {
   const hash = createHash('sha256');
   for await (const bytes of await readFrom('IN', input, signal)) hash.update(bytes);
-  const { model, embeddingModel, modelId, embeddingModelId } = flags;
-  return `${hash.digest('hex')} ${JSON.stringify([model, embeddingModel, modelId, embeddingModelId])}`;
+  const { model, embeddingModel, modelId, embeddingModelId, reranker, rerankerId } = flags;
+  const models = [model, embeddingModel, modelId, embeddingModelId, reranker, rerankerId];
+  return `${hash.digest('hex')} ${JSON.stringify(models)}`;
 }
 
 export async function enqueue(
