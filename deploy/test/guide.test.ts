@@ -1,7 +1,7 @@
 /** Runs the commands of docs/guides/more-than-one-machine.md, with small models and files, and with loopback ports. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -24,7 +24,9 @@ const main = join(repoRoot, 'apps', 'cli', 'dist', 'main.js');
 const demoModel = join(repoRoot, 'packages', 'demo-model', 'src', 'model');
 const fixtures = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch');
 /** Those of engines of containers, which are not to be had here; `lint.test.ts` checks their files. */
-const notHere = new Set(['docker', 'kubectl', 'printf']);
+const notHere = new Set(['docker', 'kubectl']);
+/** Runs commands that need a shell; a test of their own has them. */
+const shell = ['sh', '-c'];
 const needed = { redisProgram, postgresProgram, haproxyProgram };
 const missing = Object.entries(needed).flatMap(([name, path]) => (path === undefined ? [name] : []));
 
@@ -45,7 +47,7 @@ function sectionsOf(markdown: string): Section[] {
           .replace(/\s+#.*$|\s*&\s*$/, '')
           .split(' && '),
       )
-      .map((line) => parseArgsStringToArgv(line));
+      .map((line) => (line.includes('$(') ? [...shell, line] : parseArgsStringToArgv(line)));
     return commands.length === 0 ? [] : [{ title: text.slice(0, text.indexOf('\n')), commands }];
   });
 }
@@ -168,7 +170,24 @@ test('the guide goes from one command to Kubernetes', () => {
   expect(sections[0]?.commands).toEqual([['winnow', 'batch', 'requests.jsonl']]);
   expect(sections.at(-1)?.title).toBe('Kubernetes');
   const programs = new Set(sections.flatMap(({ commands }) => commands.map(([program = '']) => program)));
-  expect([...programs].filter((each) => !notHere.has(each)).toSorted()).toEqual(['haproxy', 'redis-server', 'winnow']);
+  expect([...programs].filter((each) => !notHere.has(each)).toSorted()).toEqual([
+    'haproxy',
+    'redis-server',
+    'sh',
+    'winnow',
+  ]);
+});
+
+test.skipIf(findProgram('openssl') === undefined)('the keys of the compose file are random', () => {
+  const cwd = mkdtempSync(join(tmpdir(), 'winnow-guide-'));
+  mkdirSync(join(cwd, 'deploy'));
+  const commands = sections.flatMap((section) => section.commands).filter(([program]) => program === shell[0]);
+  expect(commands).toHaveLength(1);
+  for (const [program = '', ...rest] of commands) execFileSync(program, rest, { cwd });
+  const settings = readFileSync(join(cwd, 'deploy', '.env'), 'utf8');
+  rmSync(cwd, { recursive: true });
+  expect(settings).toMatch(/^WINNOW_API_KEY=[0-9a-f]{32}\nQUEUE_PASSWORD=[0-9a-f]{32}\nOBJECTS_SECRET=[0-9a-f]{32}\n$/);
+  expect(new Set(settings.match(/[0-9a-f]{32}/g)).size).toBe(3);
 });
 
 /** They take minutes. */
@@ -176,7 +195,10 @@ if (testCoverage === 'full') runCommands();
 
 function runCommands(): void {
   const runnable = sections
-    .map(({ title, commands }) => [title, commands.filter(([program = '']) => !notHere.has(program))] as const)
+    .map(
+      ({ title, commands }) =>
+        [title, commands.filter(([program = '']) => !notHere.has(program) && program !== shell[0])] as const,
+    )
     .filter(([, commands]) => commands.length > 0);
 
   test.skipIf(missing.length > 0).each(runnable)('the commands of "%s"', async (_title, commands) => {
