@@ -1,4 +1,7 @@
 /** `winnow serve`: its flags and signals. The server is tested in its own package. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { EmbeddingModel, PromptStore, Reranker } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
 import { NonFiniteError } from '@winnow/tensor';
@@ -149,6 +152,20 @@ test('rerankers have the ids of the flags, and need no other model', async () =>
   await run;
   expect(server.created[0]?.rerankers?.map(({ id }) => id)).toEqual(['cross', 'r']);
   expect(loads).toEqual([]);
+});
+
+test('from a shared queue a server takes the lines for its reranker, also those that name none', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-serve-'));
+  const server = createFakeServer();
+  const model = { name: 'r', plan: { totalBytes: 5 }, notices: [], fallbacks: [] };
+  const owned = { ...model, [Symbol.asyncDispose]: async () => {} } as unknown as Reranker;
+  const host = new TestHost({ ...createFakeEngine().api, loadReranker: async () => owned }, { server: server.api });
+  const run = host.run(['serve', '--reranker', 'a.gguf', '--batch-dir', folder, '--queue', join(folder, 'jobs.db')]);
+  await host.untilShown('listening');
+  host.interrupt();
+  await run;
+  rmSync(folder, { recursive: true });
+  expect(server.created[0]?.batches?.queues).toEqual(['r', 'default-rerankers']);
 });
 
 test('flags configure the shared KV cache', async () => {
