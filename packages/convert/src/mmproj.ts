@@ -164,15 +164,20 @@ function gridSettings({ maxTiles }: VisionGrid, { file, processor }: Written): G
 
 const pinpoints = 'image_grid_pinpoints';
 
-function qwenSettings({ vision: { fields }, processor }: Written): GgufPairs {
+/** Numbers of pixels that a folder leaves out are those of readers of folders: readers of files take others for some of the models. */
+function qwenSettings({ vision: { fields }, file, processor }: Written): GgufPairs {
   const size = isRecord(processor['size']) ? processor['size'] : {};
-  const limits = [
-    ['image_min_pixels', processor['min_pixels'] ?? size['shortest_edge']],
-    ['image_max_pixels', processor['max_pixels'] ?? size['longest_edge']],
-  ] as const;
+  const pixels = (name: string, edge: string, usual: number): GgufValueInput => {
+    const value = processor[name] ?? size[edge] ?? usual;
+    if (Number.isSafeInteger(value) && (value as number) > 0 && (value as number) < 2 ** 32)
+      return u32(value as number);
+    const message = `expected a number of pixels below 2^32 in preprocessor_config.json, got ${describeValue(value)}`;
+    throw new FormatError({ source: file.fields.source, field: name, message });
+  };
   return [
     ['spatial_merge_size', u32(fields.count('spatial_merge_size'))],
-    ...limits.flatMap(([name, value]): GgufPairs => (typeof value === 'number' ? [[name, u32(value)]] : [])),
+    ['image_min_pixels', pixels('min_pixels', 'shortest_edge', 56 ** 2)],
+    ['image_max_pixels', pixels('max_pixels', 'longest_edge', 1280 * 28 ** 2)],
   ];
 }
 

@@ -90,15 +90,32 @@ test.each([...names, 'qwen2vl', 'qwen25vl', 'qwen3vl', 'qwen3vlmoe'])('%s', asyn
   }
 });
 
+/** A copy of a fixture with another text in one of its files. */
+function edited(name: string, file: string, from: RegExp, to: string): string {
+  const path = mkdtempSync(join(folder, `${name}-`));
+  cpSync(fixture(name), path, { recursive: true });
+  writeFileSync(join(path, file), readFileSync(join(path, file), 'utf8').replace(from, to));
+  return path;
+}
+
 test('settings of windows that mmproj files cannot have are refused', async () => {
-  const path = join(folder, 'irregular');
-  cpSync(fixture('qwen25vl'), path, { recursive: true });
-  const config = join(path, 'config.json');
-  const irregular = readFileSync(config, 'utf8').replace(/("fullatt_block_indexes": \[\s*)1/, '$11, 2');
-  writeFileSync(config, irregular);
+  const path = edited('qwen25vl', 'config.json', /("fullatt_block_indexes": \[\s*)1/, '$11, 2');
   const converted = convertFiles(path, join(folder, 'irregular.gguf'));
   await expect(converted).rejects.toThrow(
     'fullatt_block_indexes: the format cannot represent this setting: expected [1,2]',
+  );
+});
+
+test('limits of pixels that a folder leaves out are written as the folder is read', async () => {
+  const path = edited('qwen3vl', 'preprocessor_config.json', /"size": \{[^}]*\},/, '');
+  await convertFiles(path, join(folder, 'unlimited.gguf'));
+  const file = await openGgufFile(join(folder, 'mmproj-unlimited.gguf'));
+  const limits = ['min', 'max'].map((which) => file.metadata.get(`clip.vision.image_${which}_pixels`)?.value);
+  await file.close();
+  expect(limits).toEqual([3136, 1_003_520]);
+  const wrong = edited('qwen3vl', 'preprocessor_config.json', /"longest_edge": 6400/, '"longest_edge": 4294967296');
+  await expect(convertFiles(wrong, join(folder, 'wrong.gguf'))).rejects.toThrow(
+    'max_pixels: expected a number of pixels below 2^32 in preprocessor_config.json, got 4294967296',
   );
 });
 
