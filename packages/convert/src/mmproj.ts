@@ -82,7 +82,11 @@ export async function mmprojContent(
   const readVision = read.vision as VisionPart;
   checkSameVision(source, vision, readVision);
   const tensors = layOut(source, weights, store.requests, dtypeOf).flatMap((tensor) => inFile(tensor, vision));
-  return { pairs, tensors, notices: processorNotices(processor, readVision.processor?.settings ?? {}, hub.name) };
+  const notices = [
+    ...processorNotices(processor, readVision.processor?.settings ?? {}, hub.name),
+    ...windowNotices(vision, hub.name),
+  ];
+  return { pairs, tensors, notices };
 }
 
 /** Settings that programs do not show. */
@@ -266,6 +270,7 @@ const alwaysDone = {
   do_resize: true,
   do_center_crop: true,
   do_rescale: true,
+  rescale_factor: 1 / 255,
   do_normalize: true,
   do_image_splitting: true,
 };
@@ -284,4 +289,14 @@ function processorNotices(
   if (lost.length === 0) return [];
   const settings = lost.map((key) => `${key} ${JSON.stringify(given[key])} as ${JSON.stringify(read[key])}`).join(', ');
   return [`${name}: mmproj files have no settings of image processors; readers take ${settings}`];
+}
+
+/** The width of windows in pixels, whatever files say (Qwen2.5-VL in tools/mtmd/clip.cpp). */
+const windowOfLlamaCpp = 112;
+
+/** Winnow reads the width of windows from the file. */
+function windowNotices({ fields }: VisionPart, name: string): string[] {
+  const width = fields.raw('window_size') ?? windowOfLlamaCpp;
+  if (width === windowOfLlamaCpp) return [];
+  return [`${name}: llama.cpp computes windows of ${windowOfLlamaCpp} pixels, those of this encoder have ${width}`];
 }

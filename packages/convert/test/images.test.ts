@@ -119,6 +119,16 @@ test('limits of pixels that a folder leaves out are written as the folder is rea
   );
 });
 
+test('notices say what readers do otherwise with images', async () => {
+  const path = edited('qwen25vl', 'preprocessor_config.json', /"rescale_factor": [\d.]+/, '"rescale_factor": 0.5');
+  const { notices } = await convertFiles(path, join(folder, 'otherwise.gguf'));
+  expect(notices).toEqual([
+    expect.stringContaining('GGUF has no tokenizer'),
+    expect.stringContaining(`readers take rescale_factor 0.5 as ${1 / 255}`),
+    expect.stringContaining('llama.cpp computes windows of 112 pixels, those of this encoder have 32'),
+  ]);
+});
+
 test.each([
   ['qwen2vl', 'qwen2'],
   ['qwen3vl', 'qwen3'],
