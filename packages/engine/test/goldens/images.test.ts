@@ -280,6 +280,10 @@ test('image encoders of other models and unknown ones are refused by name', asyn
   bytes.write('ldp', bytes.indexOf('mlp', bytes.indexOf('clip.projector_type')));
   const unknown = load(ggufOf('llava'), new Blob([new Uint8Array(bytes)]));
   await expect(unknown).rejects.toThrow('clip.projector_type: expected gemma3, idefics3, mlp, qwen2vl_merger');
+  const tiles = readFileSync(mmprojOf('llava-next'));
+  tiles.write('mm_patch_merge_typo', tiles.indexOf('mm_patch_merge_type'));
+  const flat = load(ggufOf('llava-next'), new Blob([new Uint8Array(tiles)]));
+  await expect(flat).rejects.toThrow('clip.vision.mm_patch_merge_type: expected spatial_unpad, got nothing');
   const other = load(ggufOf('qwen25vl'), mmprojOf('qwen3vl'));
   await expect(other).rejects.toThrow('clip.projector_type: expected an encoder for qwen2vl, got "qwen3vl_merger"');
   await using text = await load(ggufOf('llava'), false);

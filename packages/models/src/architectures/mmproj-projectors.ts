@@ -94,7 +94,8 @@ const mlpTiles: Projector = {
   describe: describeTilesOfClip,
   settings(clip) {
     const { fields, store } = clip;
-    const merging = fields.string(`${vision}.mm_patch_merge_type`, 'spatial_unpad');
+    // llama.cpp joins the rows of tiles one after another for any other value, and without one
+    const merging = fields.raw(`${vision}.mm_patch_merge_type`);
     if (merging !== 'spatial_unpad') throw fields.refusal(`${vision}.mm_patch_merge_type`, 'spatial_unpad', merging);
     const strategy = hasClass(store) ? 'default' : 'full';
     const maxTiles = aspectOf(clip);
