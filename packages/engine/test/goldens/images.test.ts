@@ -3,7 +3,8 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { memorySink, memorySource } from '@winnow/bytes';
+import { memorySink, memorySource, type StoredTensor } from '@winnow/bytes';
+import { describeModel } from '@winnow/models';
 import { type Backend } from '@winnow/ops';
 import type { RgbImage } from '@winnow/vision';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -17,6 +18,7 @@ import {
   type ImagePrompt,
   type Model,
 } from '../../src/index.js';
+import { openPath } from '../../src/host/open-path.node.js';
 import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, imageNames, maxDifference, readJson } from '../support/golden-files.js';
 
@@ -297,6 +299,30 @@ test('image encoders of other models and unknown ones are refused by name', asyn
   await using half = await load(join(folder, 'model.gguf'));
   expect(half.notices).toEqual([expect.stringContaining('the image encoder beside the model is not used: ')]);
   rmSync(folder, { recursive: true });
+});
+
+const frames = ['v.patch_embd.weight', 'v.patch_embd.weight.1'];
+
+test.each([
+  ['both frames', frames, 'v.patch_embd.weight: expected a convolution of four dimensions, got '],
+  ['the second frame', frames.slice(1), 'v.patch_embd.weight.1: expected a convolution as v.patch_embd.weight, '],
+])('matrices are refused as %s of a convolution', async (_, names, message) => {
+  const [model, opened] = [await openPath(ggufOf('qwen2vl'), {}), await openPath(mmprojOf('qwen2vl'), {})];
+  const [text, encoder] = [await model.openFile(), await opened.openFile()];
+  const tensors = new Map(encoder.store.tensors);
+  for (const name of names) {
+    const tensor = tensors.get(name) as StoredTensor;
+    tensors.set(name, {
+      ...tensor,
+      name,
+      shape: [tensor.shape[0] as number, tensor.shape.slice(1).reduce((a, b) => a * b)],
+    });
+  }
+  const store = { ...encoder.store, tensors, close: () => Promise.resolve() };
+  const described = describeModel(text, { file: { ...encoder, store }, idOf: () => 1 });
+  await expect(described).rejects.toThrow(message);
+  await model.close();
+  await opened.close();
 });
 
 test('pixels beyond the last whole patch are left out, as in SigLIP so400m of 384 pixels', async () => {

@@ -122,7 +122,7 @@ function swapped(name: string): string {
 /**
  * Converters split convolutions over two frames into one per frame, `[E, 3, P, P]`: joined, they are the rows that folders have,
  * `[E, 3 2 P P]`.
- * @throws {FormatError} when they differ in shape or dtype
+ * @throws {FormatError} for frames of other ranks, and when they differ in shape or dtype
  */
 function withJoinedFrames(store: RequestedStore): RequestedStore {
   const name = 'v.patch_embd.weight';
@@ -130,10 +130,11 @@ function withJoinedFrames(store: RequestedStore): RequestedStore {
   const [first, second] = frames;
   if (first === undefined || second === undefined) return store;
   const kindOf = ({ dtype, shape }: StoredTensor): string => `${dtype} ${formatShape(shape)}`;
-  if (first.shape.length !== 4 || kindOf(first) !== kindOf(second)) {
-    const message = `expected a convolution as ${name}, ${kindOf(first)}, got ${kindOf(second)}`;
-    throw new FormatError({ source: store.name, field: second.name, message });
-  }
+  const refusal = (field: string, expected: string, found: StoredTensor): FormatError =>
+    new FormatError({ source: store.name, field, message: `expected ${expected}, got ${kindOf(found)}` });
+  if (first.shape.length !== 4) throw refusal(name, 'a convolution of four dimensions', first);
+  if (kindOf(first) !== kindOf(second))
+    throw refusal(second.name, `a convolution as ${name}, ${kindOf(first)}`, second);
   const [numOutputs, numChannels, height, width] = first.shape as readonly [number, number, number, number];
   const rows = [first, second].map((frame) => reshapedView(frame, [numOutputs * numChannels, height * width]));
   const joined = reshapedView(interleavedView(name, rows), [numOutputs, numChannels * 2 * height * width]);
