@@ -350,7 +350,7 @@ function deltaPairs(fields: Fields, { recurrentLayers = [] }: DecoderConfig): Gg
   ];
 }
 
-/** How many pairs turn by time, row and column. */
+/** How many pairs are rotated by time, row and column. */
 function countsOf(coordinates: readonly number[]): number[] {
   return [0, 1, 2].map((which) => coordinates.filter((each) => each === which).length);
 }

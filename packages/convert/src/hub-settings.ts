@@ -39,7 +39,7 @@ function hubModel(name: string): { readonly modelType: string; readonly classNam
   return found === undefined || modelType === undefined ? undefined : { modelType, className: found.hubClass };
 }
 
-/** Language models of families with images, and what they are without images: rotary pairs turn by one position. */
+/** Language models of families with images, and what they are without images: rotary pairs are rotated by one position. */
 export const textOnly: Readonly<Record<string, string>> = {
   qwen2vl: 'qwen2',
   qwen3vl: 'qwen3',

@@ -28,7 +28,7 @@ export const qwen2: Architecture = {
 /** What distinguishes the decoder of a family with images. */
 export interface Qwen2Family {
   readonly architecture: string;
-  /** Defaults of the rotation, whose pairs turn by three positions. */
+  /** Defaults of the rotation, whose pairs are rotated by three positions. */
   readonly rope: HubRopeDefaults;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Qwen2-VL (arXiv:2409.12191) and Qwen2.5-VL (arXiv:2502.13923): rows of images of any size in the prompt of a Qwen 2 whose
- * rotary pairs turn by three coordinates (M-RoPE). Four patches become a row, `W2 gelu(W1 [norm(x1) ... norm(x4)])`. Qwen2.5-VL
+ * rotary pairs are rotated by three coordinates (M-RoPE). Four patches become a row, `W2 gelu(W1 [norm(x1) ... norm(x4)])`. Qwen2.5-VL
  * has RMS norms, gated FFNs and windows in its encoder, where Qwen2-VL has layer norms and plain FFNs.
  */
 import type { ProgramTensor } from '@winnow/ops';

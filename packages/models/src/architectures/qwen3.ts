@@ -35,7 +35,7 @@ export const qwen3: Architecture = {
 
 /** What distinguishes the decoders of Qwen3-VL. */
 export interface Qwen3Images {
-  /** Default: it takes no images, and turns all pairs by one position. */
+  /** Default: it takes no images, and rotates all pairs by one position. */
   readonly imageTokenId?: number | undefined;
   /** How many of the first layers add a part of the rows of images to their result. */
   readonly numDeep: number;

@@ -1,5 +1,5 @@
 /**
- * Qwen3-VL (arXiv:2511.21631): rows of images of any size in the prompt of a Qwen 3 whose rotary pairs turn by interleaved
+ * Qwen3-VL (arXiv:2511.21631): rows of images of any size in the prompt of a Qwen 3 whose rotary pairs are rotated by interleaved
  * coordinates (M-RoPE). The encoder has rotary and learned positions; states of several of its layers become further rows, which the
  * first layers of the decoder add to theirs (DeepStack, arXiv:2406.04334).
  */

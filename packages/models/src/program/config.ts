@@ -12,7 +12,7 @@ export interface RopeConfig {
   readonly beyond?: { readonly contextLength: number; readonly scaling: RopeScaling };
   /** For sequences longer than this, the base grows with their length (dynamic NTK). */
   readonly dynamic?: { readonly contextLength: number; readonly factor: number };
-  /** M-RoPE: the coordinate of rows of images by which each pair turns, 0 (time), 1 (row) or 2 (column). Default: one position. */
+  /** M-RoPE: the coordinate of rows of images by which each pair is rotated, 0 (time), 1 (row) or 2 (column). Default: one position. */
   readonly coordinates?: readonly number[];
 }
 

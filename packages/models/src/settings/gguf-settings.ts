@@ -14,7 +14,7 @@ export interface GgufDecoder {
   readonly activation?: 'silu' | 'gelu_pytorch_tanh';
   /** Keys of the list below that the architecture reads, or that llama.cpp ignores. */
   readonly known?: readonly string[];
-  /** Default: pairs turn by one position. */
+  /** Default: pairs are rotated by one position. */
   readonly rope?: Partial<RopeSections>;
 }
 

@@ -9,15 +9,15 @@ import type { RopeConfig } from '../program/config.js';
 const ggufTypes = ['none', 'linear', 'yarn'];
 const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
 
-/** M-RoPE: which pairs turn by time, row and column of images. */
+/** M-RoPE: which pairs are rotated by time, row and column of images. */
 export interface RopeSections {
-  /** How many pairs turn by each, where settings leave it out. */
+  /** How many pairs are rotated by each, where settings leave it out. */
   readonly sections: readonly number[];
   /** Whether rows and columns take every third pair, from the second and the third on. Default: the sections follow each other. */
   readonly areInterleaved?: boolean;
 }
 
-/** Defaults of config.json; with sections, pairs turn by three positions. */
+/** Defaults of config.json; with sections, pairs are rotated by three positions. */
 export interface HubRopeDefaults extends Partial<RopeSections> {
   /** Default: 10000. */
   readonly base?: number;

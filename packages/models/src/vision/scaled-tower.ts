@@ -1,6 +1,6 @@
 /**
  * Vision transformers for images of any size and shape (Qwen2-VL, arXiv:2409.12191 §2.1; Qwen2.5-VL, arXiv:2502.13923 §2.1.1):
- * patches turn by their row and column, most layers may attend within windows, and each square of patches becomes one row.
+ * patches are rotated by their row and column, most layers may attend within windows, and each square of patches becomes one row.
  */
 import { ropeFrequencies, type AttentionLowering, type ProgramTensor } from '@winnow/ops';
 import { linear, type DecoderDesign } from '../blocks/decoder-blocks.js';
