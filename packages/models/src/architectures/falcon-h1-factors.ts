@@ -28,7 +28,10 @@ const singleNames = [
 ] as const;
 
 /** The settings of config.json. */
-export const falconH1FactorNames: readonly string[] = [...singleNames, 'ssm_multipliers', 'mlp_multipliers'];
+export const falconH1FactorNames: readonly string[] = /* @__PURE__ */ [
+  singleNames,
+  ['ssm_multipliers', 'mlp_multipliers'],
+].flat();
 
 /** @throws {FormatError} for a factor that is not a positive number */
 export function falconH1Factors(fields: Fields): FalconH1Factors {

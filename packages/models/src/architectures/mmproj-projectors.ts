@@ -87,8 +87,10 @@ function featureLayer(fields: Fields): unknown {
   throw fields.refusal(key, 'one layer', layers);
 }
 
+// bundlers keep objects that spread others, and all that these refer to, except as the result of a pure function
+
 /** LLaVA-NeXT and LLaVA-OneVision. */
-const mlpTiles: Projector = {
+const mlpTiles: Projector = /* @__PURE__ */ (() => ({
   ...mlp,
   decoders: { llama: describeLlama, qwen2: describeQwen2 },
   describe: describeTilesOfClip,
@@ -117,7 +119,7 @@ const mlpTiles: Projector = {
         }
       : { image_processor_type: 'LlavaOnevisionImageProcessor', ...common, size: square };
   },
-};
+}))();
 
 function hasClass({ tensors }: ModelFile['store']): boolean {
   return tensors.has('v.class_embd');
@@ -140,7 +142,7 @@ function pinpointsOf(fields: Fields): unknown[][] {
   return Array.from({ length: numbers.length / 2 }, (_, pair) => [numbers[2 * pair + 1], numbers[2 * pair]]);
 }
 
-const pinpointsKey = `${vision}.image_grid_pinpoints`;
+const pinpointsKey = 'clip.vision.image_grid_pinpoints';
 
 /** What Qwen2-VL and its successors have in common. */
 const qwen = {
@@ -165,7 +167,7 @@ const qwen = {
 } as const;
 
 /** Files of Qwen2-VL have other lengths of the FFN than its matrices, which early files swap. */
-const qwen2: Projector = {
+const qwen2: Projector = /* @__PURE__ */ (() => ({
   ...qwen,
   decoders: { qwen2vl: describeQwen2Text },
   describe: describeQwen2Vision,
@@ -178,9 +180,9 @@ const qwen2: Projector = {
     return { ...common, embed_dim: embedDim, hidden_size: dim, intermediate_size: ffnDim };
   },
   processor: qwen.processor(56 ** 2, 16384 * 28 ** 2),
-};
+}))();
 
-const qwen25: Projector = {
+const qwen25: Projector = /* @__PURE__ */ (() => ({
   ...qwen,
   decoders: { qwen2vl: describeQwen2Text },
   describe: describeQwen2Vision,
@@ -197,9 +199,9 @@ const qwen25: Projector = {
     };
   },
   processor: qwen.processor(56 ** 2, 16384 * 28 ** 2),
-};
+}))();
 
-const qwen3: Projector = {
+const qwen3: Projector = /* @__PURE__ */ (() => ({
   ...qwen,
   decoders: qwen3Decoders,
   describe: describeQwen3Vision,
@@ -217,7 +219,7 @@ const qwen3: Projector = {
     };
   },
   processor: qwen.processor(256 ** 2, 4096 ** 2),
-};
+}))();
 
 /** By `clip.projector_type`. */
 const projectors: Readonly<Record<string, Projector>> = {

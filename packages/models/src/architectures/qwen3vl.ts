@@ -26,7 +26,9 @@ const defaults = {
   ...{ num_position_embeddings: 2304, deepstack_visual_indexes: [8, 16, 24] },
 };
 
-const limits = [
+/** @param sources where images come from */
+const limitsOf = (sources: string): readonly string[] => [
+  sources,
   'Images have at most 1,280 rows (1,310,720 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
   'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
 ];
@@ -34,10 +36,9 @@ const limits = [
 export const qwen3vl: DecoderArchitecture = {
   name: 'qwen3vl',
   models: 'Qwen3-VL 2B to 32B, dense (text and images)',
-  limits: [
+  limits: /* @__PURE__ */ limitsOf(
     'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file. Converted to a folder, the language model is a Qwen 3.',
-    ...limits,
-  ],
+  ),
   ggufNames: ['qwen3vl'],
   hubNames: ['qwen3_vl', 'qwen3_vl_text'],
   hubClass: 'Qwen3VLForConditionalGeneration',
@@ -48,10 +49,9 @@ export const qwen3vl: DecoderArchitecture = {
 export const qwen3vlmoe: DecoderArchitecture = {
   name: 'qwen3vlmoe',
   models: 'Qwen3-VL 30B-A3B and 235B-A22B (text and images)',
-  limits: [
+  limits: /* @__PURE__ */ limitsOf(
     'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file. As a folder, the language model is a Qwen 3 with experts.',
-    ...limits,
-  ],
+  ),
   ggufNames: ['qwen3vlmoe'],
   hubNames: ['qwen3_vl_moe', 'qwen3_vl_moe_text'],
   hubClass: 'Qwen3VLMoeForConditionalGeneration',
@@ -82,8 +82,8 @@ function textOf(describe: DescribeText) {
 
 /** Decoders of GGUF files by `general.architecture`. */
 export const qwen3Decoders: Readonly<Record<string, DescribeDecoder>> = {
-  qwen3vl: textOf(describeQwen3),
-  qwen3vlmoe: textOf(describeQwen3Moe),
+  qwen3vl: /* @__PURE__ */ textOf(describeQwen3),
+  qwen3vlmoe: /* @__PURE__ */ textOf(describeQwen3Moe),
 };
 
 function visionFields({ fields }: ModelFile): Fields {

@@ -17,7 +17,7 @@ export const visionLanguageParts: TextPart = {
     ['model.language_model.', 'model.'],
     ['language_model.', ''],
   ],
-  otherParts: ['', 'model.'].flatMap((outer) =>
+  otherParts: /* @__PURE__ */ ['', 'model.'].flatMap((outer) =>
     ['vision_tower.', 'multi_modal_projector.', 'image_newline'].map((name) => outer + name),
   ),
 };
