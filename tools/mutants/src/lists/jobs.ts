@@ -112,8 +112,8 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/cli/src/commands/batch/line-server.ts',
-    find: '=> ({ id, model, maxSessions }));',
-    replace: '=> ({ id, model }));',
+    find: '=> ({ id, model, maxSessions })),',
+    replace: '=> ({ id, model })),',
     tests: ['test/batch.test.ts'],
   },
   {

@@ -7,9 +7,9 @@ import type { SuiteContext } from '../../harness/suite.js';
 
 const suite = 'speculation';
 const contextSize = 2048;
-/** Tokens of a generation: the first one, one by a plain step, whose time makes drafts pay off, a drafted one, and the one after it. */
-const perDraft = 4;
-const [numDrafts, fewDrafts] = [120, 4];
+/** Tokens of a generation: the first one, three by plain steps, whose time makes drafts pay off, a drafted one, and the one after it. */
+const perDraft = 6;
+const [numDrafts, fewDrafts] = [80, 4];
 const policies = ['streaming:window=256,sinks=4', 'streaming:window=512,sinks=4'] as const;
 
 /** Drafts of one token each, after a text that the model has not been trained on. */
