@@ -73,7 +73,7 @@ async function terminalChat(
 }
 
 describe('a call that the demo model is forced to write', () => {
-  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '100', '-c', '1024', '--stop', 'code'];
+  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '200', '-c', '1024', '--stop', 'code'];
 
   test('runs with consent, and the model reads its result', async () => {
     const host = new TestHost(engine, { isStdoutTerminal: true });

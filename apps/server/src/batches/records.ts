@@ -1,4 +1,5 @@
 /** Small objects in a blob store, each for its API key only: files and batches. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { BlobError, type BlobStore } from '@winnow/jobs';
 
 /** Instead of the hash of a key, on servers without keys. */
@@ -88,8 +89,11 @@ export class Records<T extends Identified> {
         for await (const part of this.#blobs.read(key)) parts.push(Buffer.from(part));
         return JSON.parse(Buffer.concat(parts).toString('utf8')) as T;
       } catch (error) {
+        // some servers of objects hand out what has been written so far
+        const isPart = error instanceof SyntaxError;
         const isReplaced = BlobError.isInstance(error) && error.reason === 'changed';
-        if (!isReplaced || count === maxReads) throw error;
+        if (!(isPart || isReplaced) || count === maxReads) throw error;
+        if (isPart) await sleep(count * 10);
       }
     }
   }
