@@ -50,6 +50,11 @@ const withoutSinks = /oracle|subquadratic|h2o|sparq|verified|delta/;
 /** Models without attention, which refuse every policy. */
 const withoutAttention = /mamba$|mamba2$/;
 
+function accepts(name: string, attention: string): boolean {
+  if (name.startsWith('gpt-oss')) return !withoutSinks.test(attention);
+  return attention === 'dense' || !withoutAttention.test(name);
+}
+
 /** The phases in which a policy is not dense, or both. */
 const phasesOf = (attention: LoadOptions['attention'] = 'dense'): readonly ('prefill' | 'decode')[] =>
   (['prefill', 'decode'] as const).filter((phase) => {
@@ -140,8 +145,7 @@ for (const [index, name] of Object.values(goldenNames).flat().entries()) {
 
     // architectures share their attention code: each policy and dtype runs on a sixth of them
     const hasSinks = name.startsWith('gpt-oss');
-    const isRun = (attention: string): boolean =>
-      attention === 'dense' || (hasSinks ? !withoutSinks.test(attention) : !withoutAttention.test(name));
+    const isRun = (attention: string): boolean => accepts(name, attention);
     const [every, chosen] = hasSinks ? [1, 0] : [6, index % 6];
     test.each(sampled(sparse, every, chosen).filter(isRun))('%s', async (attention) =>
       expectDistributions(await run({ attention })),
