@@ -50,6 +50,13 @@ async function askedFor(session?: string): Promise<string> {
   return data[0]?.id ?? `status ${response.status}`;
 }
 
+/** The server that answers four requests of a session, if it is one. */
+async function homeOf(session: string): Promise<string | undefined> {
+  const asked = new Set<string>();
+  for (let request = 0; request < 4; request++) asked.add(await askedFor(session));
+  return asked.size === 1 ? [...asked][0] : undefined;
+}
+
 describe.skipIf(haproxyProgram === undefined)('with haproxy', () => {
   test('the file is valid, without warnings', () => {
     const { status, stderr } = spawnSync(haproxyProgram ?? '', ['-c', '-f', file], { encoding: 'utf8' });
@@ -62,9 +69,10 @@ describe.skipIf(haproxyProgram === undefined)('with haproxy', () => {
     expect([...all].toSorted()).toEqual(['first', 'second']);
     const homes = new Set<string>();
     for (const session of 'abcdefghijkl') {
-      const home = await askedFor(session);
-      homes.add(home);
-      expect(await askedFor(session)).toBe(home);
+      // sessions move once when the first check of the third server fails, which is late on a busy machine
+      const home = (await homeOf(session)) ?? (await homeOf(session));
+      expect(home).toBeDefined();
+      homes.add(home as string);
     }
     expect([...homes].toSorted()).toEqual(['first', 'second']);
     const answer = await postJson(`${proxy.url}/v1/completions`, {
