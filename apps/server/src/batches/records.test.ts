@@ -24,7 +24,7 @@ test('a record that is replaced while it is read is read again, a limited number
   await expect(read(3)).rejects.toMatchObject({ reason: 'changed' });
 });
 
-test('so is one of which a server of objects returns only a part', async () => {
+test('a record of which an object store returns only a part is read again, a limited number of times', async () => {
   const read = (numParts: number) => new Records(replacedStore(numParts, false), 'files').get('a', undefined);
   expect(await read(2)).toEqual({ id: 'a', created_at: 1 });
   await expect(read(3)).rejects.toThrow(SyntaxError);

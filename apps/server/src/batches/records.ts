@@ -89,7 +89,7 @@ export class Records<T extends Identified> {
         for await (const part of this.#blobs.read(key)) parts.push(Buffer.from(part));
         return JSON.parse(Buffer.concat(parts).toString('utf8')) as T;
       } catch (error) {
-        // some servers of objects hand out what has been written so far
+        // some object stores return what has been written so far
         const isPart = error instanceof SyntaxError;
         const isReplaced = BlobError.isInstance(error) && error.reason === 'changed';
         if (!(isPart || isReplaced) || count === maxReads) throw error;

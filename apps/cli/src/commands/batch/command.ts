@@ -41,9 +41,9 @@ Examples:
 
 IN has a request per line, as OpenAI's batches have: {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
 "body": {"messages": [...]}}, also for /v1/completions, /v1/embeddings and /v1/rerank. The output has a line per answer,
-in the order of IN; lines that fail are in the error file. After Ctrl-C, a crash or a power failure the same command continues: answers
-so far are in OUTPUT.jobs until all are there. Several of the same commands at once share the lines. With --queue,
-winnow worker --queue answers them, in any number of processes.
+in the order of IN; lines that fail are in the error file. After Ctrl-C, a crash or a power failure the same command
+continues: answers so far are in OUTPUT.jobs until all are there. Several of the same commands at once share the lines.
+With --queue, winnow worker --queue answers them, in any number of processes.
 `;
 
 export function registerBatch(program: Command, host: CommandHost): void {
