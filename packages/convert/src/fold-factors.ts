@@ -66,9 +66,9 @@ function projectionFactors(
   const groupDim = fields.count('mamba_n_groups', 1) * fields.count('mamba_d_state', 256);
   const innerDim = ((shape[0] as number) - 2 * groupDim - numHeads) / 2;
   const ends = [innerDim, 2 * innerDim, 2 * innerDim + groupDim, 2 * innerDim + 2 * groupDim];
-  const factors = [z, x, b, c, dt];
+  const factors = [z, x, b, c];
   return (row) => {
     const part = ends.findIndex((end) => row < end);
-    return factors.at(part) as number;
+    return (part < 0 ? dt : factors[part]) as number;
   };
 }

@@ -1,6 +1,6 @@
 /** Lazy views of stored tensors: concatenations, permuted columns, element-wise maps. */
 import type { StoredTensor } from '@winnow/bytes';
-import { gatheredRowsView, reshapedView } from '@winnow/models';
+import { changedRowsView, gatheredRowsView, reshapedView } from '@winnow/models';
 import { decoder, numElements, tensorBytes, type DType, type Shape } from '@winnow/tensor';
 
 type ReadOptions = NonNullable<Parameters<StoredTensor['read']>[1]>;
@@ -64,62 +64,27 @@ export function mergedMatricesView(
   return reshapedView(merged, [numMatrices, numRows, ...rest]);
 }
 
-/** A view whose column `i` is column `columnOf(i)` of `stored`, as f32. Whole rows are read. */
+/** A view whose column `i` is column `columnOf(i)` of `stored`, as f32. */
 export function gatheredColumnsView(stored: StoredTensor, columnOf: (column: number) => number): StoredTensor {
-  const [numRows, numColumns] = stored.shape as readonly [number, number];
+  const numColumns = stored.shape[1] as number;
   const columns = Int32Array.from({ length: numColumns }, (_, column) => columnOf(column));
-  const sizeBytes = tensorBytes('f32', stored.shape);
-  const rowBytes = 4 * numColumns;
-  const decode = decoder(stored.dtype);
-  return {
-    name: stored.name,
-    dtype: 'f32',
-    shape: stored.shape,
-    sizeBytes,
-    async read(target, { byteOffset = 0, ...options }: ReadOptions = {}) {
-      const begin = Math.floor(byteOffset / rowBytes);
-      const end = Math.min(numRows, Math.ceil((byteOffset + target.length) / rowBytes));
-      const storedRow = stored.sizeBytes / numRows;
-      const bytes = new Uint8Array((end - begin) * storedRow);
-      await stored.read(bytes, { ...options, byteOffset: begin * storedRow });
-      const values = new Float32Array((end - begin) * numColumns);
-      decode(bytes, 0, values, 0, values.length);
-      const moved = new Float32Array(values.length);
-      for (let row = 0; row < values.length; row += numColumns) {
-        for (let column = 0; column < numColumns; column++) {
-          moved[row + column] = values[row + (columns[column] as number)] as number;
-        }
-      }
-      const skipped = byteOffset - begin * rowBytes;
-      target.set(new Uint8Array(moved.buffer, skipped, target.length));
-    },
-  };
+  const row = new Float32Array(numColumns);
+  return changedRowsView(stored, (rows) => {
+    for (let at = 0; at < rows.length; at += numColumns) {
+      row.set(rows.subarray(at, at + numColumns));
+      for (let i = 0; i < numColumns; i++) rows[at + i] = row[columns[i] as number] as number;
+    }
+  });
 }
 
-/** A matrix or vector with a factor per row, as f32. Only the rows that a read covers are read. */
+/** A matrix or vector with a factor per row, as f32. */
 export function scaledRowsView(stored: StoredTensor, factorOf: (row: number) => number): StoredTensor {
-  const numRows = stored.shape[0] as number;
-  const numColumns = numElements(stored.shape) / numRows;
-  const [rowBytes, storedRow] = [4 * numColumns, stored.sizeBytes / numRows];
-  const decode = decoder(stored.dtype);
-  return {
-    name: stored.name,
-    dtype: 'f32',
-    shape: stored.shape,
-    sizeBytes: numRows * rowBytes,
-    async read(target, { byteOffset = 0, ...options }: ReadOptions = {}) {
-      const begin = Math.floor(byteOffset / rowBytes);
-      const end = Math.ceil((byteOffset + target.length) / rowBytes);
-      const bytes = new Uint8Array((end - begin) * storedRow);
-      await stored.read(bytes, { ...options, byteOffset: begin * storedRow });
-      const values = new Float32Array((end - begin) * numColumns);
-      decode(bytes, 0, values, 0, values.length);
-      for (let i = 0; i < values.length; i++) {
-        values[i] = (values[i] as number) * factorOf(begin + Math.floor(i / numColumns));
-      }
-      target.set(new Uint8Array(values.buffer, byteOffset - begin * rowBytes, target.length));
-    },
-  };
+  const numColumns = numElements(stored.shape) / (stored.shape[0] as number);
+  return changedRowsView(stored, (rows, begin) => {
+    for (let i = 0; i < rows.length; i++) {
+      rows[i] = (rows[i] as number) * factorOf(begin + Math.floor(i / numColumns));
+    }
+  });
 }
 
 /** `map(x)` as f32, for small tensors. */

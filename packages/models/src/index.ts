@@ -63,6 +63,7 @@ export {
 } from './file/quantize.js';
 export { addAdapters, type ScaledLora } from './lora/add-adapters.js';
 export { readLora, type Lora, type LoraFile, type LoraPart } from './lora/lora.js';
+export { changedRowsView } from './file/changed-rows-view.js';
 export { gatheredRowsView, reshapedView } from './file/gathered-views.js';
 export { reencodedView } from './file/reencoded-view.js';
 export {

@@ -9,6 +9,7 @@ import {
   checkedStateSpace,
   refuseStateSettings,
   stateSpaceConstants,
+  stateSpaceFromGguf,
   stateSpaceMixer,
   stateSpaceTensors,
   type StateSpaceConfig,
@@ -71,23 +72,9 @@ export const falconH1: Architecture = {
 
 async function ofGguf(file: ModelFile): Promise<Settings> {
   const { fields, store } = file;
-  const count = (name: string): number => fields.count(`${architecture}.ssm.${name}`);
-  const numHeads = count('time_step_rank');
-  const innerDim = count('inner_size');
   return {
     config: await configFromGguf(file, { architecture, norm: 'rms' }),
-    states: checkedStateSpace(
-      fields,
-      {
-        numHeads,
-        headDim: Math.floor(innerDim / numHeads),
-        numGroups: count('group_count'),
-        stateDim: count('state_size'),
-        numTaps: count('conv_kernel'),
-        hasNorm: store.tensors.has('blk.0.ssm_norm.weight'),
-      },
-      innerDim,
-    ),
+    states: stateSpaceFromGguf(fields, architecture, store.tensors.has('blk.0.ssm_norm.weight')),
     factors: falconH1Factors(fields.without(() => true)),
   };
 }

@@ -8,6 +8,7 @@ import { expertTensors, feedForwardOf } from '../blocks/experts.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import {
   checkedStateSpace,
+  stateSpaceFromGguf,
   refuseStateSettings,
   stateSpaceMixer,
   stateSpaceTensors,
@@ -88,8 +89,6 @@ function ofGguf(file: ModelFile): Settings {
   const isRotated = fields.boolean(key('rope.scaling.finetuned'), false);
   const rope = isRotated && ropeFromGguf(fields, architecture, plain.headDim, 'neighbors', undefined);
   const hasExperts = fields.integer(key('expert_count'), 0) > 0;
-  const numHeads = fields.count(key('ssm.time_step_rank'));
-  const innerDim = fields.count(key('ssm.inner_size'));
   refuseSettings(fields, { [key('ssm.group_count')]: [1] });
   return {
     config: {
@@ -98,17 +97,7 @@ function ofGguf(file: ModelFile): Settings {
       ...(rope === false ? {} : { rope }),
       ...(hasExperts ? { experts: graniteExperts(file, plain) } : {}),
     },
-    states: checkedStateSpace(
-      fields,
-      {
-        numHeads,
-        headDim: Math.floor(innerDim / numHeads),
-        numGroups: 1,
-        stateDim: fields.count(key('ssm.state_size')),
-        numTaps: fields.count(key('ssm.conv_kernel'), 4),
-      },
-      innerDim,
-    ),
+    states: stateSpaceFromGguf(fields, architecture),
   };
 }
 

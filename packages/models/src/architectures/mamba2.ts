@@ -4,11 +4,12 @@ import {
   checkedStateSpace,
   refuseStateSettings,
   stateSpaceConstants,
+  stateSpaceFromGguf,
   stateSpaceMixer,
   stateSpaceTensors,
   type StateSpaceConfig,
 } from '../blocks/state-space.js';
-import { collectWeights } from '../file/weights.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
 import { isDerivedTensor } from '../program/tensors.js';
@@ -33,15 +34,9 @@ export const mamba2: Architecture = {
         ? attentionFreeFromGguf(file, architecture)
         : attentionFreeFromHub(file, architecture, false);
     const states = statesOf(file, config);
-    const requests = [
-      ...attentionFreeTensors(file, config),
-      ...Array.from({ length: config.numLayers }, (_, layer) => [
-        ...stateSpaceTensors(file, config.hiddenDim, states, layer, `backbone.layers.${layer}.mixer`),
-      ]).flat(),
-    ];
     return describeDecoder({
       config,
-      weights: collectWeights(file.store, requests, (name) => isDerivedTensor(name, config)),
+      weights: collectWeights(file.store, requests(file, config, states), (name) => isDerivedTensor(name, config)),
       constants: stateSpaceConstants(states),
       norm: rmsNorm,
       layer: (step, layer, x) =>
@@ -50,14 +45,15 @@ export const mamba2: Architecture = {
   },
 };
 
-function statesOf({ format, fields }: ModelFile, { hiddenDim }: DecoderConfig): StateSpaceConfig {
-  if (format === 'gguf') {
-    const count = (name: string): number => fields.count(`${architecture}.ssm.${name}`);
-    const [numHeads, innerDim] = [count('time_step_rank'), count('inner_size')];
-    const headDim = Math.floor(innerDim / numHeads);
-    const sizes = { numHeads, headDim, numGroups: count('group_count'), stateDim: count('state_size') };
-    return checkedStateSpace(fields, { ...sizes, numTaps: count('conv_kernel') }, innerDim);
+function* requests(file: ModelFile, config: DecoderConfig, states: StateSpaceConfig): Generator<WeightRequest> {
+  yield* attentionFreeTensors(file, config);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    yield* stateSpaceTensors(file, config.hiddenDim, states, layer, `backbone.layers.${layer}.mixer`);
   }
+}
+
+function statesOf({ format, fields }: ModelFile, { hiddenDim }: DecoderConfig): StateSpaceConfig {
+  if (format === 'gguf') return stateSpaceFromGguf(fields, architecture);
   refuseSettings(fields, { use_bias: [false], rms_norm: [true] });
   refuseStateSettings(fields);
   const sizes = {

@@ -44,6 +44,21 @@ export function checkedStateSpace(fields: Fields, sizes: StateSpaceConfig, inner
   return sizes;
 }
 
+/** The sizes in a GGUF file. @throws {FormatError} for missing ones, and those that do not fit together */
+export function stateSpaceFromGguf(fields: Fields, architecture: string, hasNorm = true): StateSpaceConfig {
+  const count = (name: string): number => fields.count(`${architecture}.ssm.${name}`);
+  const [numHeads, innerDim] = [count('time_step_rank'), count('inner_size')];
+  const sizes = {
+    numHeads,
+    headDim: Math.floor(innerDim / numHeads),
+    numGroups: count('group_count'),
+    stateDim: count('state_size'),
+    numTaps: count('conv_kernel'),
+    hasNorm,
+  };
+  return checkedStateSpace(fields, sizes, innerDim);
+}
+
 /** @throws {FormatError} for settings of config.json that change the layers: another activation, a limit of the time steps */
 export function refuseStateSettings(fields: Fields): void {
   refuseSettings(fields, { hidden_act: ['silu', 'swish'] });

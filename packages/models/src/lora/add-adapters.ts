@@ -1,6 +1,7 @@
 /** Applies LoRA adapters to the weights of a description: as separate low-rank factors, or merged into the weights. */
 import type { StoredTensor } from '@winnow/bytes';
-import { ArgumentError, decoder, dtypeInfo, FormatError, tensorBytes } from '@winnow/tensor';
+import { ArgumentError, dtypeInfo, FormatError, tensorBytes } from '@winnow/tensor';
+import { changedRowsView } from '../file/changed-rows-view.js';
 import { reencodedView } from '../file/reencoded-view.js';
 import type { Weight } from '../file/weights.js';
 import type { EmbedderDescription, ModelDescription } from '../program/architecture.js';
@@ -183,35 +184,17 @@ function factor(name: string, shape: readonly number[], values: Float32Array): W
 
 /** `W + B A` as f32, computed in f64 for the rows that a read covers. */
 function mergedView(stored: StoredTensor, { rank, numInputs, a, b }: LoraPart): StoredTensor {
-  const [numRows] = stored.shape as readonly [number, number];
-  const rowBytes = 4 * numInputs;
-  const storedRow = stored.sizeBytes / numRows;
-  const decode = decoder(stored.dtype);
-  return {
-    name: stored.name,
-    dtype: 'f32',
-    shape: stored.shape,
-    sizeBytes: numRows * rowBytes,
-    async read(target, { byteOffset = 0, ...options } = {}) {
-      const begin = Math.floor(byteOffset / rowBytes);
-      const end = Math.ceil((byteOffset + target.length) / rowBytes);
-      const bytes = new Uint8Array((end - begin) * storedRow);
-      await stored.read(bytes, { ...options, byteOffset: begin * storedRow });
-      const values = new Float32Array((end - begin) * numInputs);
-      decode(bytes, 0, values, 0, values.length);
-      const sums = new Float64Array(numInputs);
-      for (let row = begin; row < end; row++) {
-        sums.fill(0);
-        for (let k = 0; k < rank; k++) {
-          const weight = b[row * rank + k] as number;
-          for (let i = 0; i < numInputs; i++) sums[i] = (sums[i] as number) + weight * (a[k * numInputs + i] as number);
-        }
-        const at = (row - begin) * numInputs;
-        for (let i = 0; i < numInputs; i++) values[at + i] = (values[at + i] as number) + (sums[i] as number);
+  return changedRowsView(stored, (rows, begin) => {
+    const sums = new Float64Array(numInputs);
+    for (let at = 0, row = begin; at < rows.length; at += numInputs, row++) {
+      sums.fill(0);
+      for (let k = 0; k < rank; k++) {
+        const weight = b[row * rank + k] as number;
+        for (let i = 0; i < numInputs; i++) sums[i] = (sums[i] as number) + weight * (a[k * numInputs + i] as number);
       }
-      target.set(new Uint8Array(values.buffer, byteOffset - begin * rowBytes, target.length));
-    },
-  };
+      for (let i = 0; i < numInputs; i++) rows[at + i] = (rows[at + i] as number) + (sums[i] as number);
+    }
+  });
 }
 
 /** An adapter of a matrix that is not read by a linear layer, such as a router, would be ignored. */

@@ -107,19 +107,28 @@ async function openTextModels(
   const memory = flags.memory === undefined ? undefined : Math.floor(flags.memory / numModels);
   const options = { ...executionOptionsOf(flags), ...definedFields<RerankerLoadOptions>({ memory }) };
   const embedding = { ...options, ...definedFields<EmbeddingLoadOptions>({ pooling: flags.pooling }) };
-  const embeddingModels: { readonly id: string; readonly model: EmbeddingModel }[] = [];
-  for (const { model: name, id } of wanted.embeddingModels) {
-    const model = await openEmbeddingModel(name, embedding, context);
+  return {
+    embeddingModels: await openEach(
+      wanted.embeddingModels,
+      (name) => openEmbeddingModel(name, embedding, context),
+      owned,
+    ),
+    rerankers: await openEach(wanted.rerankers, (name) => openReranker(name, options, context), owned),
+  };
+}
+
+async function openEach<N extends string | undefined, Opened extends AsyncDisposable & { readonly name: string }>(
+  wanted: readonly NamedModel<N>[],
+  open: (name: N) => Promise<Opened>,
+  owned: AsyncDisposable[],
+): Promise<{ readonly id: string; readonly model: Opened }[]> {
+  const opened: { readonly id: string; readonly model: Opened }[] = [];
+  for (const { model: name, id } of wanted) {
+    const model = await open(name);
     owned.push(model);
-    embeddingModels.push({ id: id ?? displayName(name, model.name), model });
+    opened.push({ id: id ?? displayName(name, model.name), model });
   }
-  const rerankers: { readonly id: string; readonly model: Reranker }[] = [];
-  for (const { model: name, id } of wanted.rerankers) {
-    const model = await openReranker(name, options, context);
-    owned.push(model);
-    rerankers.push({ id: id ?? displayName(name, model.name), model });
-  }
-  return { embeddingModels, rerankers };
+  return opened;
 }
 
 type Identified = readonly { readonly id: string }[];
