@@ -2,6 +2,7 @@
 import type { Fields } from '../file/fields.js';
 import type { Weight } from '../file/weights.js';
 import type { ModelFile, VisionPart } from '../program/architecture.js';
+import { listOf } from '../settings/recurrent-settings.js';
 import { describeGemmaVision } from './gemma3-vision.js';
 import { describeGemma3 } from './gemma3.js';
 import { describeLlama } from './llama.js';
@@ -82,7 +83,7 @@ const mlp: Projector = {
 /** Without the setting, the file has the layers that are used. @throws {FormatError} for several layers */
 function featureLayer(fields: Fields): unknown {
   const key = `${vision}.feature_layer`;
-  const layers = listOf(fields.raw(key)) ?? [-1];
+  const layers = listOf(fields, key) ?? [-1];
   if (layers.length === 1) return layers[0];
   throw fields.refusal(key, 'one layer', layers);
 }
@@ -137,7 +138,7 @@ function aspectOf({ fields, store }: ModelFile): string | undefined {
 /** Pairs of width and height in the file, of height and width in folders. */
 function pinpointsOf(fields: Fields): unknown[][] {
   const key = pinpointsKey;
-  const numbers = listOf(fields.raw(key)) ?? [];
+  const numbers = listOf(fields, key) ?? [];
   if (numbers.length % 2 !== 0) throw fields.refusal(key, 'pairs of numbers', numbers);
   return Array.from({ length: numbers.length / 2 }, (_, pair) => [numbers[2 * pair + 1], numbers[2 * pair]]);
 }
@@ -209,7 +210,7 @@ const qwen3: Projector = /* @__PURE__ */ (() => ({
   encoder(clip) {
     const { fields, store } = clip;
     const key = `${vision}.is_deepstack_layers`;
-    const isDeep = listOf(fields.raw(key)) ?? [];
+    const isDeep = listOf(fields, key) ?? [];
     const numLayers = fields.count(`${vision}.block_count`);
     if (isDeep.length > numLayers) throw fields.refusal(key, `one value for each of ${numLayers} layers`, isDeep);
     return {
@@ -240,9 +241,4 @@ export function projectorOf({ fields }: ModelFile): {
   const found = projectors[name];
   if (found === undefined) throw fields.refusal(key, Object.keys(projectors).join(', '), name);
   return { key, name, projector: found === mlp && fields.has(pinpointsKey) ? mlpTiles : found };
-}
-
-/** The values of an array; `undefined` for anything else. */
-export function listOf(value: unknown): unknown[] | undefined {
-  return Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as ArrayLike<unknown>) : undefined;
 }

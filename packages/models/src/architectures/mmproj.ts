@@ -10,9 +10,10 @@ import { interleavedView } from '../file/interleaved-view.js';
 import type { RequestedStore } from '../file/weights.js';
 import type { ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
 import { renamedStore, visionLanguageParts, type TextPart } from '../settings/text-part.js';
+import { listOf } from '../settings/recurrent-settings.js';
 import { visionShape, withShapes } from '../vision/checkpoint.js';
 import { qwenTextPart } from '../vision/qwen-tower.js';
-import { listOf, projectorOf, vision, type Projector } from './mmproj-projectors.js';
+import { projectorOf, vision, type Projector } from './mmproj-projectors.js';
 import { smolvlmText } from './smolvlm.js';
 import { checkWindow } from './with-images.js';
 
@@ -73,9 +74,8 @@ function checkLength(store: RequestedStore, { matrix: [name, axis] }: Projector,
 
 function normalizationOf(fields: Fields): Readonly<Record<string, unknown>> {
   const channels = (key: string): unknown[] => {
-    const value = fields.raw(key);
-    const list = listOf(value);
-    if (list === undefined) throw fields.refusal(key, 'three numbers', value);
+    const list = listOf(fields, key);
+    if (list === undefined) throw fields.refusal(key, 'three numbers', fields.raw(key));
     return list;
   };
   return { image_mean: channels(`${vision}.image_mean`), image_std: channels(`${vision}.image_std`) };
