@@ -4,10 +4,15 @@
  * The loss of a window of 64 tokens is the time of its steps, with drafting, less its number of tokens, in plain steps. The first token of
  * a step bears its cost c, so that it adds c - 1, and each accepted token adds -1. Let L be the highest loss that a window, which the next
  * step is part of, has so far. A draft is made only if L + c - 1 <= 64 / 0.972 - 64 = 1.84: a speed of 0.97, less a margin for costs that
- * change. What follows the first token, accepted drafts and plain steps, raises no loss, so that no window of any text is slower, by
- * what its steps usually cost, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has
- * cost it. What steps usually cost is a median of steps that had plain ones beside them: a machine that is slower for a while than it was
- * during the last plain steps makes no draft more expensive.
+ * change. What follows the first token, accepted drafts and plain steps, raises no loss, so that no window is slower, by what its steps
+ * usually cost, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has cost it.
+ *
+ * Where text is copied, this limit alone would rule out long drafts, whose misses are rare and soon repaid. Where drafts of lookup have
+ * saved more than 4 plain steps in the last 64 tokens, two fifths of the rest, at most 4, may therefore be lost again: the 64 tokens after
+ * the end of a copied passage may take 1.84 + 4 plain steps longer, while no 192 tokens are slower than 0.97.
+ *
+ * What steps usually cost is a median of steps that had plain ones beside them: a machine that is slower for a while than it was during
+ * the last plain steps makes no draft more expensive.
  */
 import { StepCosts, Times } from '../step-costs.js';
 import { modelClass } from './drafter.js';
@@ -15,6 +20,8 @@ import { modelClass } from './drafter.js';
 const windowTokens = 64;
 /** The loss of a window that drafts may cause. */
 const allowance = windowTokens / 0.972 - windowTokens;
+/** What drafts of lookup may lose beyond it, in plain steps: a share of what the last 64 tokens have saved beyond `from`. */
+const credit = { from: 4, share: 0.4, most: 4 } as const;
 /**
  * Share of the remaining allowance, multiplied by the acceptance rate, that a draft by a model may use: only drafts that are made
  * show whether they are right.
@@ -179,7 +186,7 @@ export class DraftLength {
     const isComputed = draftClass === modelClass;
     const drafting = !isComputed ? 0 : this.#drafting.isKnown ? this.#drafting.shortest : unknownDrafting;
     const rate = this.#rateOf(draftClass);
-    const left = allowance - this.#highestLoss();
+    const left = allowance + (isComputed ? 0 : this.#credit()) - this.#highestLoss();
     const costs = this.#costs;
     costs.forgetOld();
     if (costs.maxKnown === 1 || costs.numLong < numTrials) {
@@ -254,6 +261,13 @@ export class DraftLength {
   #addLoss(loss: number): void {
     this.#losses[this.#nextLoss] = loss;
     this.#nextLoss = (this.#nextLoss + 1) % windowTokens;
+  }
+
+  /** What drafts of lookup may lose beyond the allowance. */
+  #credit(): number {
+    let saved = 0;
+    for (const loss of this.#losses) saved -= loss;
+    return Math.min(credit.most, Math.max(0, credit.share * (saved - credit.from)));
   }
 
   /** The highest loss so far of all windows that the next token belongs to. */
