@@ -25,7 +25,9 @@ const numRunsAway = 256;
 
 /** Largest number of tokens whose steps have shares of their own. */
 const maxSized = 16;
-/** How much too high an estimate may be, which takes contexts to be full, and a time where workers are slower: they wake up slowly. */
+/** How much too high an estimate may be: it takes contexts to be full, and kernels to be slow. */
+const estimateExcess = 3;
+/** How much longer than the limit a program may take where workers are slower: they wake up slowly. */
 const excess = 2;
 /** Runs on workers before they may count as slower. */
 const minRunsAway = 8;
@@ -40,7 +42,9 @@ export function createCallerShare(program: Program, maxMs: number, scalars: Int3
 
 function shareOf(program: Program, maxMs: number, numTokens?: number): CallerShare {
   const estimate = estimateMs(program, numTokens);
-  return estimate <= (numTokens === undefined ? maxMs : excess * maxMs) ? new MeasuredShare(maxMs) : workersOnly;
+  return estimate <= (numTokens === undefined ? maxMs : estimateExcess * maxMs)
+    ? new MeasuredShare(maxMs)
+    : workersOnly;
 }
 
 /** A share for each small number of tokens: a large program may be short with few of them. */
