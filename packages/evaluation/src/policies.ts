@@ -84,12 +84,13 @@ export function defaultPolicies(numTokens: number, headDim: number): string[] {
 
 /**
  * The policies that `winnow tune` tries in a phase, besides dense: five budgets from 1/32 to 1/2 of the tokens, small ones
- * also with dense queries that correct the others of a prompt, and `verified-topk` by its promised error.
+ * also with dense queries that correct the others of a prompt, `verified-topk` by its promised error, and `page-topk` by
+ * its certificate. Those of `uniformPolicies` are among them.
  */
 export function candidatePolicies(phase: AttentionPhase, numTokens: number, headDim: number): string[] {
   const size = { numTokens, headDim };
   const corrected = phase === 'prefill' ? policiesAt([16, 8], size, ['corrected']) : [];
-  const texts = [...policiesAt([32, 16, 8, 4, 2], size, ['compared', 'variant']), ...corrected, ...promised];
+  const texts = [...policiesAt([32, 16, 8, 4, 2], size, ['compared', 'variant']), ...corrected, ...promised, certified];
   return texts.filter((text) => supportsPhase(parsePolicy(text).kind, phase));
 }
 

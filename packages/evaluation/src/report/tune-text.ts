@@ -1,7 +1,7 @@
 /** Formats a search for policies as text tables. */
 import type { PolicyBudget } from '@winnow/sparse-attention';
 import { divergenceClass } from '../logits/divergence.js';
-import type { PolicyPoint, TuneReport } from '../tune/options.js';
+import type { PolicyPoint, TuneReport, UniformComparison } from '../tune/options.js';
 import { alignTable, percent, plusMinus, shown, small, type Row } from './table.js';
 
 const phases = ['prefill', 'decode'] as const;
@@ -83,14 +83,25 @@ function uniformSection({ comparisons }: TuneReport, phase: PolicyPoint['phase']
     small(tuned.kld),
     shown(tuned.density, percent),
     tuned.ms.toFixed(2),
-    [isFaster ? 'faster' : 'SLOWER', ...comparedPairs(hasFewerPairs)].join(', '),
+    tuned.policy === uniform.policy
+      ? 'THE SAME'
+      : [isFaster ? 'faster' : 'SLOWER', ...comparedPairs(hasFewerPairs)].join(', '),
   ]);
   const head = ['policy of all layers', 'KLD', 'pairs', 'ms', 'tuned: KLD', 'pairs', 'ms', ''];
-  return `Tuned at the divergence of uniform policies, ${phase}, held-out text\n${alignTable([head, ...rows])}`;
+  const title = `Tuned at the divergence of uniform policies, ${phase}, held-out text`;
+  return `${title}\n${alignTable([head, ...rows])}${beatenText(own)}`;
 }
 
 function comparedPairs(hasFewerPairs: boolean | undefined): string[] {
   return hasFewerPairs === undefined ? [] : [hasFewerPairs ? 'fewer pairs' : 'MORE PAIRS'];
+}
+
+/** How many uniform policies the tuned ones beat. */
+function beatenText(comparisons: readonly UniformComparison[]): string {
+  const counted = comparisons.filter(({ hasFewerPairs }) => hasFewerPairs !== undefined);
+  const numFaster = comparisons.filter(({ isFaster }) => isFaster).length;
+  const numSparser = counted.filter(({ hasFewerPairs }) => hasFewerPairs).length;
+  return `faster than ${numFaster} of ${comparisons.length}, fewer pairs than ${numSparser} of ${counted.length}\n`;
 }
 
 function taskSection({ tasks, denseTasks }: TuneReport): string {

@@ -2,6 +2,7 @@
 import {
   denseAttention,
   formatPolicy,
+  parseAttention,
   parsePolicy,
   type AttentionPolicy,
   type AttentionSpec,
@@ -9,7 +10,7 @@ import {
 import { ArgumentError } from '@winnow/tensor';
 import { densityOf } from '../attention/density.js';
 import type { Phase } from '../configuration.js';
-import { candidatePolicies } from '../policies.js';
+import { candidatePolicies, uniformPolicies } from '../policies.js';
 import { isRefusal, type PhaseTimes, type TuneBench } from './bench.js';
 import type { CandidateReport } from './options.js';
 
@@ -40,6 +41,13 @@ export function parsedCandidates(bench: TuneBench, phase: Phase, { headDim }: Tu
   const { candidates, numTokens } = bench.settings;
   const texts = candidates?.[phase] ?? candidatePolicies(phase, numTokens, headDim);
   return texts.map((text) => parsePolicy(text, `candidates.${phase}`));
+}
+
+/** The policies of all layers that the result is compared with. @throws {ArgumentError} for one that the phase does not support */
+export function uniformOf(bench: TuneBench, phase: Phase, { headDim }: TuneSubject): AttentionPolicy[] {
+  const { uniform, numTokens } = bench.settings;
+  const texts = uniform?.[phase] ?? uniformPolicies(phase, numTokens, headDim);
+  return texts.map((text) => parseAttention(text)[phase]);
 }
 
 /** Visited pairs divided by dense pairs; undefined where they depend on the values. */
@@ -95,8 +103,8 @@ export async function measureCandidates(
   return result;
 }
 
-/** Cost of a policy in all layers as a share of that of dense attention; infinite where it is not known. */
-function shareOf({ settings }: TuneBench, time = Infinity, pairs = Infinity): number {
+/** A cost as a share of that of dense attention, from the shares of time and pairs; infinite where these are not known. */
+export function shareOf({ settings }: TuneBench, time: number = Infinity, pairs: number = Infinity): number {
   return { time, pairs, both: (time + pairs) / 2 }[settings.costs];
 }
 

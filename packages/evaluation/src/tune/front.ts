@@ -1,15 +1,16 @@
-/** Allocations of one phase at rising bounds of divergence. */
+/** The front of one phase: allocations at rising bounds of divergence, uniform policies, and what is better than these. */
 import {
   denseAttention,
   formatAttention,
+  formatPolicy,
   specOfLayers,
   type AttentionPolicy,
   type AttentionSpec,
 } from '@winnow/sparse-attention';
 import type { Phase } from '../configuration.js';
 import { allocate } from './allocate.js';
-import { isRefusal, type Divergences, type TuneBench } from './bench.js';
-import type { Candidate, TuneSubject } from './candidates.js';
+import { isRefusal, type Divergences, type PhaseTimes, type TuneBench } from './bench.js';
+import { checkDense, densityOfSpec, shareOf, specOf, type Candidate, type TuneSubject } from './candidates.js';
 
 /** The policies of one phase, by layer, measured on the text of the search. */
 export interface FrontPoint {
@@ -17,13 +18,17 @@ export interface FrontPoint {
   /** With the other phase dense. */
   readonly spec: AttentionSpec;
   readonly policies: readonly AttentionPolicy[];
+  /** Whether all layers have the same one. */
+  readonly isUniform: boolean;
   /** What each layer alone diverges by. */
   readonly divergences: readonly number[];
-  /** Predicted share of the cost of dense attention. */
+  /** Share of the cost of dense attention: measured where time counts. */
   readonly cost: number;
   /** Of a prefill point also what it adds to decoded tokens. */
   readonly measured: Divergences;
 }
+
+type Allocation = Omit<FrontPoint, 'measured'>;
 
 /** Bounds to allocate at: from a tenth of the budget to nine times of it; without one from 1e-4 on, with no end. */
 export function boundsOf(kld: number | undefined): number[] {
@@ -31,23 +36,33 @@ export function boundsOf(kld: number | undefined): number[] {
   return Array.from({ length: 21 }, (_, i) => kld * 1.25 ** (i - 10));
 }
 
-/** The allocations at the bounds, from dense on, each measured as a whole. Equal ones appear once. */
-export async function measureFront(
-  bench: TuneBench,
-  phase: Phase,
-  candidates: readonly Candidate[],
-  subject: TuneSubject,
-  bounds: readonly number[],
-): Promise<FrontPoint[]> {
+/** Bounds for allocations that may be better than a uniform policy, as shares of the divergence predicted for it. */
+const sharesOfUniform = [1.4, 1.2, 1, 0.9, 0.8] as const;
+/** What is better: shares of its divergence, which other text changes a little, and of its cost, which is a prediction. */
+const better = { kld: 0.95, cost: 0.97 } as const;
+
+export interface FrontOptions {
+  readonly candidates: readonly Candidate[];
+  readonly subject: TuneSubject;
+  /** Policies of all layers; those among the candidates are points, too. */
+  readonly uniform: readonly AttentionPolicy[];
+  readonly bounds: readonly number[];
+}
+
+/**
+ * Dense attention, the allocations at the bounds, the uniform policies, and for each of these an allocation that costs
+ * less and diverges less where one is found. Each is measured as a whole; equal ones appear once. No uniform policy is
+ * therefore cheaper than every point that diverges at most as much on the text of the search.
+ */
+export async function measureFront(bench: TuneBench, phase: Phase, options: FrontOptions): Promise<FrontPoint[]> {
+  const { candidates, subject, uniform, bounds } = options;
+  const { onProgress, signal } = bench.settings;
   const points: FrontPoint[] = [];
   const seen = new Set<string>();
-  const { onProgress, signal } = bench.settings;
-  for (const [index, bound] of [0, ...bounds].entries()) {
+  const add = async (point: Allocation): Promise<void> => {
     signal?.throwIfAborted();
-    onProgress?.(`${phase}, all layers`, index, bounds.length + 1);
-    const point = allocateLayers(phase, candidates, subject, bound);
     const text = formatAttention(point.spec);
-    if (seen.has(text)) continue;
+    if (seen.has(text)) return;
     seen.add(text);
     // what a sparse prompt does to later tokens counts, too
     const phases: readonly Phase[] = phase === 'prefill' ? ['prefill', 'decode'] : ['decode'];
@@ -56,17 +71,89 @@ export async function measureFront(
     } catch (error) {
       if (!isRefusal(error)) throw error; // policies of different layers may not suit each other
     }
+  };
+  const { length } = bounds;
+  await add(uniformPoint(phase, candidates[0] as Candidate, subject));
+  for (const [index, bound] of [0, ...bounds].entries()) {
+    onProgress?.(`${phase}, all layers`, index, length + 1 + uniform.length);
+    await add(allocateLayers(phase, candidates, subject, bound));
   }
-  return points;
+  for (const [index, policy] of uniform.entries()) {
+    onProgress?.(`${phase}, all layers`, length + 1 + index, length + 1 + uniform.length);
+    const candidate = candidates.find((one) => one.policy === formatPolicy(policy) && isComplete(one, subject));
+    if (candidate === undefined) continue;
+    const allocation = uniformPoint(phase, candidate, subject);
+    await add(allocation);
+    const rival = points.find(({ spec }) => formatAttention(spec) === formatAttention(allocation.spec));
+    if (rival === undefined) continue;
+    for (const share of sharesOfUniform) {
+      if (points.some((point) => isBetter(point, rival))) break;
+      await add(allocateLayers(phase, candidates, subject, share * sumOf(rival.divergences)));
+    }
+  }
+  return withMeasuredCosts(bench, phase, points, options);
+}
+
+/** Times of the points of a front and of uniform policies, in turns; of one front always the same measurements. */
+export function timeFront(
+  bench: TuneBench,
+  phase: Phase,
+  points: readonly FrontPoint[],
+  uniform: readonly AttentionPolicy[],
+): Promise<(PhaseTimes | string)[]> {
+  const specs = [...points.map(({ spec }) => spec), ...uniform.map((policy) => specOf(phase, policy))];
+  return bench.times(`front, ${phase}`, specs);
+}
+
+/** The points with what they cost as a whole instead of the sum of their layers. The first one is dense attention. */
+async function withMeasuredCosts(
+  bench: TuneBench,
+  phase: Phase,
+  points: readonly FrontPoint[],
+  { subject, uniform }: FrontOptions,
+): Promise<FrontPoint[]> {
+  const { costs } = bench.settings;
+  if (costs === 'pairs') return [...points];
+  const times = await timeFront(bench, phase, points, uniform);
+  const { [phase]: denseMs } = checkDense(times[0] as PhaseTimes | string);
+  const result: FrontPoint[] = [];
+  for (const [index, point] of points.entries()) {
+    const time = times[index];
+    if (typeof time !== 'object') continue;
+    const pairs = costs === 'both' ? await densityOfSpec(bench, point.spec, phase, subject) : undefined;
+    result.push({ ...point, cost: shareOf(bench, time[phase] / denseMs, pairs) });
+  }
+  return result;
+}
+
+function isBetter(point: FrontPoint, rival: FrontPoint): boolean {
+  return point.cost <= better.cost * rival.cost && kldOf(point) <= better.kld * kldOf(rival);
+}
+
+function kldOf({ phase, measured }: FrontPoint): number {
+  return measured[phase]?.mean ?? 0;
+}
+
+function sumOf(divergences: readonly number[]): number {
+  return divergences.reduce((sum, divergence) => sum + divergence, 0);
+}
+
+function isComplete({ cost, divergences }: Candidate, { layers }: TuneSubject): boolean {
+  return cost !== Infinity && layers.every((layer) => divergences[layer] !== undefined);
+}
+
+/** One candidate in all layers. */
+function uniformPoint(phase: Phase, candidate: Candidate, subject: TuneSubject): Allocation {
+  return allocationOf(phase, subject, () => candidate);
 }
 
 function allocateLayers(
   phase: Phase,
   candidates: readonly Candidate[],
-  { numLayers, layers }: TuneSubject,
+  subject: TuneSubject,
   bound: number,
-): Omit<FrontPoint, 'measured'> {
-  const choices = layers.map((layer) =>
+): Allocation {
+  const choices = subject.layers.map((layer) =>
     candidates.flatMap((candidate) => {
       const divergence = candidate.divergences[layer];
       return divergence === undefined || candidate.cost === Infinity
@@ -75,16 +162,28 @@ function allocateLayers(
     }),
   );
   const picked = allocate(choices, bound);
+  const choiceAt = (at: number) => choices[at]?.[picked[at] as number] as (typeof choices)[number][number];
+  return allocationOf(phase, subject, (at) => choiceAt(at).candidate);
+}
+
+/** @param candidateAt the candidate of the layer at an index of `layers` */
+function allocationOf(
+  phase: Phase,
+  { numLayers, layers }: TuneSubject,
+  candidateAt: (at: number) => Candidate,
+): Allocation {
   const policies: AttentionPolicy[] = Array.from({ length: numLayers }, () => ({ kind: 'dense' }));
   const divergences = Array.from({ length: numLayers }, () => 0);
+  const used = new Set<Candidate>();
   let cost = 0;
   for (const [at, layer] of layers.entries()) {
-    const choice = choices[at]?.[picked[at] as number] as (typeof choices)[number][number];
-    policies[layer] = choice.candidate.parsed;
-    divergences[layer] = choice.divergence;
-    cost += choice.cost;
+    const candidate = candidateAt(at);
+    used.add(candidate);
+    policies[layer] = candidate.parsed;
+    divergences[layer] = candidate.divergences[layer] as number;
+    cost += candidate.cost;
   }
-  return { phase, spec: specOfPhase(phase, policies), policies, divergences, cost };
+  return { phase, spec: specOfPhase(phase, policies), policies, isUniform: used.size <= 1, divergences, cost };
 }
 
 /** The policies of a phase, by layer; the other phase is dense. */

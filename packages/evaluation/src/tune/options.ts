@@ -113,9 +113,10 @@ export interface PolicyPoint {
   readonly ms: number;
 }
 
-/** A uniform policy and the tuned one with at most its divergence. */
+/** A uniform policy and a tuned one with at most its divergence: the same policy where no other one is better. */
 export interface UniformComparison {
   readonly uniform: PolicyPoint;
+  /** The cheapest, by `costs`, of those that are faster with fewer pairs; where there is none, of all. */
   readonly tuned: PolicyPoint;
   /** Whether the tuned one takes less time. */
   readonly isFaster: boolean;

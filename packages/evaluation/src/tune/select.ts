@@ -55,6 +55,10 @@ export function worstOf({ prefill, decode }: Divergences): number {
   return Math.max(prefill?.mean ?? 0, decode?.mean ?? 0);
 }
 
+function isDense({ prefill, decode }: Selection): boolean {
+  return [...prefill.policies, ...decode.policies].every(({ kind }) => kind === 'dense');
+}
+
 export function meanScore(scores: readonly TaskScore[]): number {
   return meanOf(scores.map(({ mean }) => mean));
 }
@@ -75,7 +79,15 @@ export async function selectPair(
   timeOf: (pair: Selection) => Promise<number>,
 ): Promise<Selection> {
   if ('speedup' in budget) return selectFaster(pairs, budget.speedup, timeOf);
-  const dense = pairs.find(({ kld, cost }) => kld === 0 && cost === Math.max(...pairs.map((pair) => pair.cost)));
+  const found = (await cheapestWithin(bench, pairs, budget)) ?? pairs.find(isDense);
+  return 'kld' in budget ? cheaperUniform(bench, pairs, found as Selection, budget) : (found as Selection);
+}
+
+async function cheapestWithin(
+  bench: TuneBench,
+  pairs: readonly Selection[],
+  budget: Exclude<PolicyBudget, { readonly speedup: number }>,
+): Promise<Selection | undefined> {
   let bound = 'kld' in budget ? budget.kld : Infinity;
   for (let round = 0; round < maxTries; round++) {
     const [best] = pairs.filter(({ kld }) => kld <= bound).toSorted((a, b) => a.cost - b.cost || a.kld - b.kld);
@@ -85,7 +97,23 @@ export async function selectPair(
     // the cheapest pair that is predicted to diverge by less, in the proportion of the miss
     bound = best.kld / Math.min(4, Math.max(1.05, excess));
   }
-  return dense as Selection;
+  return undefined;
+}
+
+/** The cheapest pair of uniform policies that keeps the budget, if it costs less: corrections may have ruled it out. */
+async function cheaperUniform(
+  bench: TuneBench,
+  pairs: readonly Selection[],
+  found: Selection,
+  budget: { readonly kld: number },
+): Promise<Selection> {
+  const rivals = pairs.filter(
+    ({ prefill, decode, kld, cost }) => prefill.isUniform && decode.isUniform && kld <= budget.kld && cost < found.cost,
+  );
+  for (const rival of rivals.toSorted((a, b) => a.cost - b.cost)) {
+    if ((await excessOf(bench, rival, budget)) <= 1) return rival;
+  }
+  return found;
 }
 
 /** By which factor a pair exceeds the budget on either text; at most 1 when it keeps it. */

@@ -3,27 +3,21 @@
  * each phase, the cheapest pair of both, and a check on text that the search has not seen.
  */
 import type { Model } from '@winnow/engine';
-import {
-  checkAttention,
-  denseAttention,
-  formatAttention,
-  formatPolicy,
-  parseAttention,
-  type AttentionSpec,
-} from '@winnow/sparse-attention';
+import { checkAttention, denseAttention, formatAttention, formatPolicy } from '@winnow/sparse-attention';
 import { baseConfiguration, openOptionsOf, type Phase } from '../configuration.js';
-import { uniformPolicies } from '../policies.js';
-import { isRefusal, TuneBench, type PhaseTimes } from './bench.js';
+import { TuneBench, type PhaseTimes } from './bench.js';
 import {
   checkDense,
   densityOfSpec,
   measureCandidates,
   parsedCandidates,
   specOf,
+  uniformOf,
   type Candidate,
   type TuneSubject,
 } from './candidates.js';
 import { Measurements } from './checkpoint.js';
+import { compareHeldOut } from './comparison.js';
 import { boundsOf, measureFront, type FrontPoint } from './front.js';
 import {
   settingsOf,
@@ -64,7 +58,8 @@ export async function tuneAttention(options: TuneOptions): Promise<TuneReport> {
   for (const phase of phases) {
     candidates[phase] = await measureCandidates(bench, phase, subject, times[phase]);
     const bounds = boundsOf('kld' in budget ? budget.kld : undefined);
-    fronts[phase] = await measureFront(bench, phase, candidates[phase], subject, bounds);
+    const uniform = uniformOf(bench, phase, subject);
+    fronts[phase] = await measureFront(bench, phase, { candidates: candidates[phase], subject, uniform, bounds });
   }
   const pairs = pairsOf(fronts.prefill, fronts.decode, sharesOf(bench, denseTimes));
   const selection = await selectPair(bench, pairs, budget, async ({ spec }) => {
@@ -164,13 +159,9 @@ async function report(
   const points: PolicyPoint[] = [];
   const comparisons: UniformComparison[] = [];
   for (const phase of phases) {
-    const uniform = settings.uniform?.[phase] ?? uniformPolicies(phase, settings.numTokens, model.subject.headDim);
-    const uniformSpecs = uniform.map((text) => ({ ...denseAttention, [phase]: parseAttention(text)[phase] }));
-    const tuned = fronts[phase].map((point) => point.spec);
-    const measured = await heldOutPoints(bench, phase, [...tuned, ...uniformSpecs], model.subject);
-    const found = measured.slice(0, tuned.length).filter((point) => point !== undefined);
-    points.push(...frontOf(found));
-    comparisons.push(...compare(found, measured.slice(tuned.length)));
+    const compared = await compareHeldOut(bench, phase, fronts[phase], model.subject);
+    points.push(...compared.front);
+    comparisons.push(...compared.comparisons);
   }
   const kld = await bench.divergence(spec, 'heldOut', phases);
   const [denseTimes, tunedTimes] = (await bench.times('result', [denseAttention, spec])).map(
@@ -220,61 +211,4 @@ function layersOf({ prefill, decode }: Selection): LayerChoice[] {
     decode: formatPolicy(decode.policies[layer] as typeof policy),
     divergence: { prefill: prefill.divergences[layer] as number, decode: decode.divergences[layer] as number },
   }));
-}
-
-/** Policies of one phase on held-out text; those that the engine refuses are left out, except as places. */
-async function heldOutPoints(
-  bench: TuneBench,
-  phase: Phase,
-  specs: readonly AttentionSpec[],
-  subject: TuneSubject,
-): Promise<(PolicyPoint | undefined)[]> {
-  const { onProgress } = bench.settings;
-  const times = await bench.times(`held-out, ${phase}`, specs);
-  const points: (PolicyPoint | undefined)[] = [];
-  for (const [index, spec] of specs.entries()) {
-    const time = times[index];
-    onProgress?.(`held-out text, ${phase}`, index, specs.length);
-    if (typeof time !== 'object') {
-      points.push(undefined);
-      continue;
-    }
-    try {
-      const { [phase]: kld } = await bench.divergence(spec, 'heldOut', [phase]);
-      const density = await densityOfSpec(bench, spec, phase, subject);
-      const policy = spec.layers.length === 0 ? formatPolicy(spec[phase]) : formatAttention(spec);
-      points.push({ phase, policy, kld: kld?.mean ?? 0, kldError: kld?.error ?? 0, density, ms: time[phase] });
-    } catch (error) {
-      if (!isRefusal(error)) throw error;
-      points.push(undefined);
-    }
-  }
-  return points;
-}
-
-/** The points that no other one beats in both divergence and time, by divergence. */
-function frontOf(points: readonly PolicyPoint[]): PolicyPoint[] {
-  const front: PolicyPoint[] = [];
-  for (const point of points.toSorted((a, b) => a.kld - b.kld || a.ms - b.ms)) {
-    if (point.ms < (front.at(-1)?.ms ?? Infinity)) front.push(point);
-  }
-  return front;
-}
-
-/**
- * Each uniform policy beside a tuned one that diverges at most as much: the fastest of those that are faster with fewer
- * pairs, or else the fastest.
- */
-function compare(tuned: readonly PolicyPoint[], uniform: readonly (PolicyPoint | undefined)[]): UniformComparison[] {
-  return uniform.flatMap((point) => {
-    if (point === undefined) return [];
-    const hasFewerPairs = ({ density }: PolicyPoint): boolean | undefined =>
-      density === undefined || point.density === undefined ? undefined : density < point.density;
-    const isSparser = (rival: PolicyPoint): boolean => hasFewerPairs(rival) ?? point.density === undefined;
-    const rivals = tuned.filter(({ kld }) => kld <= point.kld);
-    const sparser = rivals.filter((rival) => isSparser(rival) && rival.ms < point.ms);
-    const [best] = (sparser.length > 0 ? sparser : rivals).toSorted((a, b) => a.ms - b.ms);
-    if (best === undefined) return [];
-    return [{ uniform: point, tuned: best, isFaster: best.ms < point.ms, hasFewerPairs: hasFewerPairs(best) }];
-  });
 }
