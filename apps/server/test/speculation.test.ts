@@ -31,6 +31,28 @@ test('a request chooses its drafts, with the text of plain decoding', async () =
   }
 });
 
+test('clients that decode at the same time get the answers that they get alone, whatever drafts they chose', async () => {
+  await using model = await loadDemoModel({ speculative: 'lookup', now: fastClock() });
+  const demo = await startServer({ models: [{ id: 'demo', model }] });
+  const kinds = ['off', 'lookup', 'auto', undefined] as const;
+  const complete = async (index: number, speculative: string | undefined): Promise<unknown> => {
+    const prompt = `${index} ${verse.repeat(4)}`;
+    const sampling = index < 3 ? { temperature: 0 } : { temperature: 0.8, seed: index };
+    const body = { model: 'demo', prompt, max_tokens: 60, logprobs: 2, ...sampling, speculative };
+    return ((await (await postJson(`${demo.url}/v1/completions`, body)).json()) as { choices: unknown }).choices;
+  };
+  try {
+    const alone: unknown[] = [];
+    for (const index of kinds.keys()) alone.push(await complete(index, 'off'));
+    const { numSharedSteps } = model.metrics().steps;
+    expect(await Promise.all(kinds.map((kind, index) => complete(index, kind)))).toEqual(alone);
+    expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(numSharedSteps);
+    expect(model.metrics().speculation.numAcceptedTokens).toBeGreaterThan(0);
+  } finally {
+    await demo.close();
+  }
+});
+
 test('a kind that the model was not loaded for is an error of the request', async () => {
   await using model = await loadDemoModel();
   const demo = await startServer({ models: [{ id: 'demo', model }] });

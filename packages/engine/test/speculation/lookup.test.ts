@@ -127,6 +127,35 @@ describe('the tokens, texts and log-probabilities of plain decoding', () => {
     ));
 });
 
+describe('a prompt after an answer, under policies whose prompts keep data of their own', () => {
+  const policies = [
+    'prefill=subquadratic:window=16,block=8',
+    'prefill=h2o:chunk=16,local=4,heavy=4',
+    'prefill=streaming:window=16,sinks=2,delta=16',
+  ];
+  test.each(policies)('%s: rejected drafts leave no trace', (attention) =>
+    withModel(
+      async (model) => {
+        const turns = async (options: GenerateOptions): Promise<readonly unknown[]> => {
+          using session = model.createSession();
+          const first = await session.generate(prompt, { ...fewTokens, ...options }).result();
+          const text = [...session.tokens, ...prompt.slice(0, 50)];
+          const second = session.generate(text, { ...greedy, ...options, maxTokens: 20, numTopLogprobs: 2 });
+          return [first.tokens, await collect(second)];
+        };
+        const plain = await turns({ speculative: 'off' });
+        const { numDraftedTokens, numAcceptedTokens } = model.metrics().speculation;
+        expect(numDraftedTokens).toBe(0);
+        expect(await turns(lookup)).toEqual(plain);
+        const counts = model.metrics().speculation;
+        expect(counts.numAcceptedTokens).toBeGreaterThan(numAcceptedTokens);
+        expect(counts.numDraftedTokens).toBeGreaterThan(counts.numAcceptedTokens);
+      },
+      { attention },
+    ),
+  );
+});
+
 test('saves steps where a text repeats itself', () =>
   withModel(async (model) => {
     const { numSteps } = model.metrics().steps;

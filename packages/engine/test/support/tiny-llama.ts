@@ -4,7 +4,7 @@ import { memoryFolder, type HubFiles } from '@winnow/hub';
 import { writeSafetensors } from '@winnow/safetensors';
 import { createRng } from '@winnow/tensor';
 
-const [hidden, ffn, vocabSize, numHeads, numKvHeads, headDim] = [32, 48, 60, 4, 2, 32];
+const [hidden, ffn, numHeads, numKvHeads, headDim] = [32, 48, 4, 2, 32];
 
 /** @param change changes the values of a tensor in place */
 export async function tinyLlama(
@@ -12,6 +12,7 @@ export async function tinyLlama(
   change: (name: string, values: Float32Array) => void = () => {},
 ): Promise<HubFiles> {
   const rng = createRng(7);
+  const vocabSize = Number(config['vocab_size'] ?? 60);
   const shapes: Record<string, number[]> = {
     'model.embed_tokens.weight': [vocabSize, hidden],
     'model.norm.weight': [hidden],
