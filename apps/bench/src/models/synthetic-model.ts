@@ -14,17 +14,23 @@ const recipe = 'r2';
 const contextLength = 131072;
 const normEps = 1e-5;
 
-/** The path of the model's file in `folder`, which is written if missing. */
+/**
+ * The path of the model's file in `folder`, which is written if missing.
+ * @param attentionGain of the matrix after attention: a small one makes the output hardly depend on which keys are visited, so that
+ *   drafts under a sparse policy are accepted as often as those of a trained model
+ */
 export async function syntheticModel(
   shape: ModelShape,
   dtype: DType,
   folder: string,
   say: (text: string) => void,
+  attentionGain = 1,
 ): Promise<string> {
-  const path = join(folder, `${shape.name}-${dtype}-${recipe}.gguf`);
+  const gain = attentionGain === 1 ? '' : `-gain${attentionGain}`;
+  const path = join(folder, `${shape.name}-${dtype}${gain}-${recipe}.gguf`);
   if (existsSync(path)) return path;
   await mkdir(folder, { recursive: true });
-  const tensors = [...tensorsOf(shape, dtype)];
+  const tensors = [...tensorsOf(shape, dtype, attentionGain)];
   const sizeBytes = tensors.reduce((sum, tensor) => sum + tensorSize(tensor), 0);
   say(`writing ${path}, ${(sizeBytes / 1e6).toFixed(0)} MB`);
   await writeGguf(await fileSink(path), { metadata: metadataOf(shape, dtype), tensors });
@@ -55,15 +61,15 @@ function fitting(dtype: DType, rowLength: number): DType {
   return found;
 }
 
-function* tensorsOf(shape: ModelShape, dtype: DType): Generator<GgufTensorInput> {
+function* tensorsOf(shape: ModelShape, dtype: DType, attentionGain: number): Generator<GgufTensorInput> {
   const { vocabSize, hiddenDim, numLayers, numHeads, numKvHeads, headDim, ffnDim, isTied } = shape;
   const rng = createRng(vocabSize + numLayers);
   const pools = new Map<string, RandomWeights>();
-  /** Outputs of unit variance for inputs of unit variance. */
-  const matrix = (name: string, numOutputs: number, numInputs: number, wanted = dtype): GgufTensorInput => {
+  /** Outputs of the standard deviation `gain` for inputs of unit variance. */
+  const matrix = (name: string, numOutputs: number, numInputs: number, wanted = dtype, gain = 1): GgufTensorInput => {
     const stored = fitting(wanted, numInputs);
-    const key = `${stored} ${numInputs}`;
-    const pool = pools.get(key) ?? randomWeights(stored, 1 / Math.sqrt(numInputs), pools.size + 1);
+    const key = `${stored} ${numInputs} ${gain}`;
+    const pool = pools.get(key) ?? randomWeights(stored, gain / Math.sqrt(numInputs), pools.size + 1);
     pools.set(key, pool);
     const data = pool.parts(sizeOf(stored, numOutputs * numInputs));
     return { name: `${name}.weight`, dtype: stored, shape: [numOutputs, numInputs], data };
@@ -81,7 +87,7 @@ function* tensorsOf(shape: ModelShape, dtype: DType): Generator<GgufTensorInput>
     yield matrix(`${block}.attn_q`, numHeads * headDim, hiddenDim);
     yield matrix(`${block}.attn_k`, numKvHeads * headDim, hiddenDim);
     yield matrix(`${block}.attn_v`, numKvHeads * headDim, hiddenDim);
-    yield matrix(`${block}.attn_output`, hiddenDim, numHeads * headDim);
+    yield matrix(`${block}.attn_output`, hiddenDim, numHeads * headDim, dtype, attentionGain);
     yield norm(`${block}.ffn_norm`);
     yield matrix(`${block}.ffn_gate`, ffnDim, hiddenDim);
     yield matrix(`${block}.ffn_up`, ffnDim, hiddenDim);
