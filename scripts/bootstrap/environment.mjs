@@ -44,13 +44,13 @@ export function taskEnvironment(tools) {
 
 /** Tests in a browser that were skipped for want of one must run when there is one. */
 function chromiumStamp() {
-  const path = process.env.WINNOW_CHROMIUM || '/usr/bin/chromium';
-  try {
-    const { size, mtimeMs } = statSync(path);
-    return `${path}:${size}:${mtimeMs}`;
-  } catch {
-    return 'absent';
-  }
+  const { WINNOW_CHROMIUM: named } = process.env;
+  const paths = named ? [named] : ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'];
+  const found = paths.flatMap((path) => {
+    const { size, mtimeMs } = statSync(path, { throwIfNoEntry: false }) ?? {};
+    return size === undefined ? [] : [`${path}:${size}:${mtimeMs}`];
+  });
+  return found.length === 0 ? 'absent' : found.join();
 }
 
 /** Native kernels that were skipped for want of a compiler must be tested when there is one. */

@@ -2,8 +2,9 @@
 import { existsSync } from 'node:fs';
 import type { Browser } from 'playwright-core';
 
-/** The path on Debian. */
+/** The paths on Debian, of the browser and of its engine without windows. */
 const defaultPath = '/usr/bin/chromium';
+const shellPath = '/usr/bin/chromium-headless-shell';
 
 /** Disables background activity, and throttling of background pages. */
 const flags = [
@@ -25,7 +26,8 @@ export function missingChromium(path: string = chromiumPath()): string | undefin
 }
 
 function chromiumPath(): string {
-  return process.env['WINNOW_CHROMIUM'] || defaultPath;
+  const { WINNOW_CHROMIUM: named } = process.env;
+  return named || (existsSync(defaultPath) || !existsSync(shellPath) ? defaultPath : shellPath);
 }
 
 /** Starts headless Chromium with a temporary profile. @throws {Error} with instructions when it is missing */
