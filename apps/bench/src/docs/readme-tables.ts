@@ -23,6 +23,7 @@ interface Machine {
 
 const zen5 = { name: 'EPYC (Zen 5)', folder: '2026-11-24-epyc-2-cores' };
 const zen5Again = { name: 'EPYC (Zen 5)', folder: '2026-11-29-zen5-2-cores' };
+const zen5Latest = { name: 'EPYC (Zen 5)', folder: '2026-11-30-zen5-2-cores' };
 const zen4 = { name: 'EPYC (Zen 4)', folder: '2026-11-29-epyc-2-cores' };
 const xeon = { name: 'Xeon', folder: '2026-11-21-xeon-2-cores' };
 const llama = 'tinyllama-1.1b q8_0';
@@ -63,7 +64,8 @@ const rows: readonly RowSource[] = [
     ...{ file: 'prefill-sparse', caseName: `${llama}, prefill=subquadratic:window=256, 2 threads @8192` },
   },
   ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
-    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...onXeon },
+    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode' },
+    ...{ machine: zen5Latest, ...native },
     caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
   })),
   ...[128, 1024].map((length) => ({
