@@ -13,6 +13,7 @@ export class ScriptConnection implements Scripts {
   readonly #prefix: string;
   readonly #maxWaitMs: number;
   #isOpen = true;
+  #client: Awaited<RedisConnection['client']> | undefined;
   /** What the connection last failed with. */
   #lastError: unknown;
 
@@ -50,11 +51,14 @@ export class ScriptConnection implements Scripts {
     }
   }
 
+  /** Redis takes any. */
+  check(): void {}
+
   /** @throws {ReleasedError} after `close` @throws {IoError} */
   async run(name: ScriptName, ...values: readonly (string | number)[]): Promise<Reply> {
     if (!this.#isOpen) throw new ReleasedError(this.#source);
     try {
-      const client = await this.#withinTime(this.#connection.client);
+      const client = (this.#client ??= await this.#withinTime(this.#connection.client));
       return (await this.#withinTime(client.runCommand(`winnow:${name}`, [this.#prefix, ...values]))) as Reply;
     } catch (error) {
       throw this.#errorOf(error);

@@ -8,7 +8,7 @@ import type { ScriptName } from './scripts/index.js';
 import { sourceOf } from './source.js';
 
 /** Marks a schema as ours, as its comment. */
-const mark = 'job store of Winnow, version 2';
+const mark = 'job store of Winnow, version 3';
 /** Heartbeats do not wait for a long listing. */
 const maxConnections = 4;
 const retryMs = 100;
@@ -46,16 +46,19 @@ export class FunctionConnection implements Scripts {
     return this.#isOpen;
   }
 
+  check(name: ScriptName, values: readonly (string | number)[]): void {
+    if (!values.some((value) => typeof value === 'string' && value.includes('\0'))) return;
+    throw new ArgumentError({
+      argument: name,
+      expected: 'texts without U+0000, as PostgreSQL has',
+      actual: 'one with it',
+    });
+  }
+
   async run(name: ScriptName, ...values: readonly (string | number)[]): Promise<Reply> {
     if (!this.#isOpen) throw new ReleasedError(this.#source);
+    this.check(name, values);
     const args = values.map(String);
-    if (args.some((value) => value.includes('\0'))) {
-      throw new ArgumentError({
-        argument: name,
-        expected: 'texts without U+0000, as PostgreSQL has',
-        actual: 'one with it',
-      });
-    }
     const text = `SELECT "${this.#schema}".${name}($1::text[]) AS reply`;
     const { rows } = await this.#withinTime(() => this.#pool.query<{ reply: Reply }>(text, [args]));
     return (rows[0] as { reply: Reply }).reply;

@@ -41,6 +41,8 @@ export type Reply = string | number | null | readonly Reply[];
 /** A connection to a server that has the scripts, which waits for one that is being restarted. */
 export interface Scripts {
   readonly isOpen: boolean;
+  /** @throws {ArgumentError} for values that no call can have */
+  check(name: ScriptName, values: readonly (string | number)[]): void;
   /** @throws {ReleasedError} after `close` @throws {IoError} */
   run(name: ScriptName, ...values: readonly (string | number)[]): Promise<Reply>;
   close(): Promise<void>;
@@ -50,6 +52,17 @@ const eventsPerRead = 500;
 const jobsPerRead = 200;
 /** Jobs that one call of the script looks at, while it blocks the server. */
 const jobsPerLook = 2000;
+/** What one call changes at most, while it blocks the server. */
+const changesPerCall = 100;
+/** Values of a change of a holder: batch, position, token, what it is, and up to six that it needs. */
+const valuesPerChange = 10;
+
+/** A change that waits for the others of the same turn of the event loop. */
+interface Change {
+  readonly values: readonly (string | number)[];
+  readonly resolve: (state: string) => void;
+  readonly reject: (error: unknown) => void;
+}
 
 /** An absent detail differs from an empty one. */
 function errorValues(error: JobError | undefined): string[] {
@@ -68,6 +81,7 @@ export class ScriptJobStore implements JobStore {
   readonly #connection: Scripts;
   readonly #now: (() => number) | undefined;
   readonly #pollMs: number;
+  #changes: Change[] = [];
 
   constructor(connection: Scripts, now: (() => number) | undefined, pollMs: number) {
     this.#connection = connection;
@@ -211,12 +225,31 @@ export class ScriptJobStore implements JobStore {
     return { last, events };
   }
 
+  /** Holders that end jobs in one turn of the event loop share a call. */
   async #asHolder<State extends string>(job: ClaimedJob, ...change: readonly (string | number)[]): Promise<State> {
     checkText('job.token', job.token);
-    return (await this.#run('holder', job.batchId, job.index, job.token, ...change)) as State;
+    const values = [job.batchId, job.index, job.token, ...change];
+    this.#connection.check('holder', values);
+    const missing = Array.from({ length: valuesPerChange - values.length }, () => '');
+    return new Promise<string>((resolve, reject) => {
+      if (this.#changes.length === 0) setImmediate(() => this.#sendChanges());
+      this.#changes.push({ values: [...values, ...missing], resolve, reject });
+    }) as Promise<State>;
+  }
+
+  #sendChanges(): void {
+    while (this.#changes.length > 0) {
+      const sent = this.#changes.splice(0, changesPerCall);
+      const values = sent.flatMap((change) => change.values);
+      this.#connection.run('holder', this.#now?.() ?? '', sent.length, ...values).then(
+        (states) => sent.forEach(({ resolve }, index) => resolve((states as string[])[index] as string)),
+        (error: unknown) => sent.forEach(({ reject }) => reject(error)),
+      );
+    }
   }
 
   #run(name: ScriptName, ...values: readonly (string | number)[]): Promise<Reply> {
+    this.#sendChanges(); // they came first
     return this.#connection.run(name, this.#now?.() ?? '', ...values);
   }
 }

@@ -133,6 +133,9 @@ const refusalsPerLook = 4;
 /** Heartbeats per lease: two may be late. */
 const heartbeatsPerLease = 3;
 
+/** Jobs that end within this time in milliseconds are replaced by one claim. */
+const gatherMs = 1;
+
 class Worker {
   readonly #store: JobStore;
   readonly #options: ResolvedOptions;
@@ -186,6 +189,7 @@ class Worker {
     for (const pool of pools) await this.#claim(pool);
     if (this.#running.size === 0 && isDone !== undefined && ((await this.#try(isDone)) ?? false)) return false;
     if (this.#numWakes === numWakes) await this.#sleep(pollMs);
+    await new Promise((resolve) => setTimeout(resolve, gatherMs));
     return true;
   }
 
@@ -296,10 +300,11 @@ class Worker {
 
   async #heartbeats(): Promise<void> {
     const { leaseMs } = this.#options;
-    for (const { job, controller, progress } of this.#running.keys()) {
+    const beat = async ({ job, controller, progress }: RunningJob): Promise<void> => {
       const state = await this.#try(() => this.#store.heartbeat(job, leaseMs, progress));
       if (state === 'canceled' || state === 'lost') controller.abort(new Error(`the job was ${state}`));
-    }
+    };
+    await Promise.all([...this.#running.keys()].map(beat));
   }
 
   #abortAll(): void {

@@ -71,38 +71,54 @@ BEGIN
   );
 END`;
 
+/** The ten values of each change begin at `i`. */
 const holderBody = `DECLARE
   now double precision := enter(args);
   job jobs%ROWTYPE;
-  entered text := CASE args[5] WHEN 'complete' THEN 'completed' WHEN 'release' THEN 'waiting' END;
-  reply text := 'held';
+  entered text;
+  reply text;
+  replies text[] := '{}';
+  i integer;
 BEGIN
-  SELECT * INTO job FROM jobs
-    WHERE batch = (SELECT id FROM batches WHERE name = args[2]) AND position = args[3]::bigint;
-  IF job.state = 'canceled' THEN RETURN to_json('canceled'::text); END IF;
-  IF job.id IS NULL OR job.state <> 'running' OR job.token <> args[4] THEN RETURN to_json('lost'::text); END IF;
-  IF args[5] = 'heartbeat' THEN
-    UPDATE jobs SET lease_until = now + args[6]::double precision, progress = greatest(progress, args[7]::double precision)
-      WHERE id = job.id;
-    IF args[7]::double precision > 0 THEN entered := 'progress'; END IF;
-  ELSIF args[5] = 'complete' THEN
-    UPDATE jobs SET state = entered, result = args[6], progress = 1, ended_at = now, token = NULL, lease_until = NULL,
-      error_code = NULL, error_message = NULL, error_detail = NULL WHERE id = job.id;
-  ELSIF args[5] = 'release' THEN
-    UPDATE jobs SET state = entered, attempts = attempts - 1, token = NULL, lease_until = NULL WHERE id = job.id;
-  ELSE
-    entered := CASE WHEN args[6] = '1' AND job.attempts < job.max_attempts THEN 'waiting' ELSE 'failed' END;
-    reply := entered;
-    UPDATE jobs SET state = entered, token = NULL, lease_until = NULL,
-      available_at = CASE WHEN entered = 'waiting' THEN now + args[7]::double precision ELSE available_at END,
-      ended_at = CASE WHEN entered = 'failed' THEN now END,
-      error_code = args[8], error_message = args[9], error_detail = CASE WHEN args[10] = '1' THEN args[11] END
-      WHERE id = job.id;
-  END IF;
-  IF entered IS NOT NULL THEN
-    INSERT INTO events (batch, custom_id, event, at) VALUES (job.batch, job.custom_id, entered, now);
-  END IF;
-  RETURN to_json(reply);
+  FOR number IN 1..args[2]::integer LOOP
+    i := 10 * number - 7;
+    reply := 'held';
+    entered := CASE args[i + 3] WHEN 'complete' THEN 'completed' WHEN 'release' THEN 'waiting' END;
+    SELECT * INTO job FROM jobs
+      WHERE batch = (SELECT id FROM batches WHERE name = args[i]) AND position = args[i + 1]::bigint;
+    IF job.state = 'canceled' THEN
+      replies := replies || 'canceled'::text;
+      CONTINUE;
+    END IF;
+    IF job.id IS NULL OR job.state <> 'running' OR job.token <> args[i + 2] THEN
+      replies := replies || 'lost'::text;
+      CONTINUE;
+    END IF;
+    IF args[i + 3] = 'heartbeat' THEN
+      UPDATE jobs SET lease_until = now + args[i + 4]::double precision,
+        progress = greatest(progress, args[i + 5]::double precision) WHERE id = job.id;
+      IF args[i + 5]::double precision > 0 THEN entered := 'progress'; END IF;
+    ELSIF args[i + 3] = 'complete' THEN
+      UPDATE jobs SET state = entered, result = args[i + 4], progress = 1, ended_at = now, token = NULL, lease_until = NULL,
+        error_code = NULL, error_message = NULL, error_detail = NULL WHERE id = job.id;
+    ELSIF args[i + 3] = 'release' THEN
+      UPDATE jobs SET state = entered, attempts = attempts - 1, token = NULL, lease_until = NULL WHERE id = job.id;
+    ELSE
+      entered := CASE WHEN args[i + 4] = '1' AND job.attempts < job.max_attempts THEN 'waiting' ELSE 'failed' END;
+      reply := entered;
+      UPDATE jobs SET state = entered, token = NULL, lease_until = NULL,
+        available_at = CASE WHEN entered = 'waiting' THEN now + args[i + 5]::double precision ELSE available_at END,
+        ended_at = CASE WHEN entered = 'failed' THEN now END,
+        error_code = args[i + 6], error_message = args[i + 7],
+        error_detail = CASE WHEN args[i + 8] = '1' THEN args[i + 9] END
+        WHERE id = job.id;
+    END IF;
+    IF entered IS NOT NULL THEN
+      INSERT INTO events (batch, custom_id, event, at) VALUES (job.batch, job.custom_id, entered, now);
+    END IF;
+    replies := replies || reply;
+  END LOOP;
+  RETURN array_to_json(replies);
 END`;
 
 const cancelBody = `DECLARE

@@ -28,16 +28,13 @@ for _ = 1, tonumber(ARGV[7]) do
     }
     redis.call('HSET', ofBatch(b, 'ids'), id, pos)
     redis.call('ZADD', ofBatch(b, 'jobs'), pos, pos)
-    redis.call('HSET', jobKey(b, pos), 'id', id, 'queue', job.queue, 'payload', payload, 'group', group, 'order', order,
-      'max', max, 'expires', expires, 'attempts', 0, 'lapses', 0, 'suspect', '0', 'progress', 0)
+    setState(b, pos, job, failed == '1' and 'failed' or 'waiting', 'id', id, 'queue', job.queue, 'payload', payload,
+      'group', group, 'order', order, 'max', max, 'expires', expires, 'attempts', 0, 'lapses', 0, 'suspect', '0',
+      'progress', 0)
     if failed == '1' then
       redis.call('HSET', jobKey(b, pos), 'ended', at)
       setError(b, pos, code, message, hasDetail == '1' and detail or nil)
-      setState(b, pos, job, 'failed')
-    else
-      setState(b, pos, job, 'waiting')
-      enterWaiting(b, pos, job, now)
-    end
+    else enterWaiting(b, pos, job, now) end
     added = added + 1
   end
 end
@@ -54,92 +51,105 @@ return reply
 export const claimScript: string = `
 sweep(ARGV[2], ARGV[3])
 local worker, leaseMs, limit, alone, prefix = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
-local claimed = {}
+local claimed, names = {}, {}
 local function add(b, job)
-  local name = redis.call('HGET', P .. ':ids', b)
-  for _, field in ipairs({ name, job.id, job.pos, job.queue, job.payload, job.attempts, job.suspect, job.token }) do
+  names[b] = names[b] or redis.call('HGET', P .. ':ids', b)
+  local payload = redis.call('HGET', jobKey(b, job.pos), 'payload')
+  for _, field in ipairs({ names[b], job.id, job.pos, job.queue, payload, job.attempts, job.suspect, job.token }) do
     claimed[#claimed + 1] = field
   end
 end
-for number = 1, limit do
-  local member = redis.call('HGET', P .. ':tokens', prefix .. number)
-  if member then
-    local b, pos = split(member)
-    local job = read(b, pos)
-    job.pos = pos
-    add(b, job)
+local tokens = {}
+for number = 1, limit do tokens[number] = prefix .. number end
+for first = 1, limit, 1000 do
+  for _, member in ipairs(redis.call('HMGET', P .. ':tokens', unpack(tokens, first, math.min(first + 999, limit)))) do
+    if member then
+      local b, pos = split(member)
+      local job = read(b, pos)
+      job.pos = pos
+      add(b, job)
+    end
   end
 end
 if #claimed > 0 then return claimed end
 local queues = {}
 if ARGV[9] == '' then queues = redis.call('ZRANGE', P .. ':queues', 0, -1)
 else for i = 1, tonumber(ARGV[9]) do queues[i] = ARGV[9 + i] end end
-local found, next = {}, P .. ':next'
+local found, numFound, sorted, next = {}, 0, {}, P .. ':next'
 for _, queue in ipairs(queues) do
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', ofQueue('d', queue), '-inf', at)) do
     local b, pos = split(member)
     redis.call('ZREM', ofQueue('d', queue), member)
     redis.call('ZADD', ofQueue('w', queue), 0, place(b, pos, read(b, pos)))
   end
-  for _, member in ipairs(redis.call('ZRANGE', ofQueue('w', queue), 0, limit - 1)) do
-    redis.call('ZADD', next, 0, member)
+  local members = redis.call('ZRANGE', ofQueue('w', queue), 0, limit - 1)
+  if #members > 0 then
+    numFound = numFound + 1
+    found[numFound], sorted = members, members
   end
 end
-for number, member in ipairs(redis.call('ZRANGE', next, 0, limit - 1)) do
+if numFound > 1 then
+  for _, members in ipairs(found) do
+    for _, member in ipairs(members) do redis.call('ZADD', next, 0, member) end
+  end
+  sorted = redis.call('ZRANGE', next, 0, limit - 1)
+  redis.call('DEL', next)
+end
+for number, member in ipairs(sorted) do
   local b, suspect = tostring(tonumber(string.sub(member, 18, 29))), string.sub(member, 30, 30)
   if suspect == '1' and not (number == 1 and alone) then break end
   local pos = string.match(string.sub(member, -16), '^0*(%d+)$')
   local job = read(b, pos)
   leaveWaiting(b, pos, job)
   job.pos, job.worker, job.token, job.attempts = pos, worker, prefix .. number, tonumber(job.attempts) + 1
-  redis.call('HSET', jobKey(b, pos), 'attempts', job.attempts, 'token', job.token, 'worker', worker, 'started', at,
+  setState(b, pos, job, 'running', 'attempts', job.attempts, 'token', job.token, 'worker', worker, 'started', at,
     'progress', 0)
-  setState(b, pos, job, 'running')
   enterRunning(b, pos, job, now + leaseMs)
   add(b, job)
   if suspect == '1' then break end
 end
-redis.call('DEL', next)
 return claimed
 `;
 
 /**
- * What the holder of a job does. ARGV[2..]: batch, position, token, then the change: 'heartbeat' lease progress, 'complete' result,
- * 'fail' '1' for another attempt, time until it, code, message, '0' or '1', detail, or 'release'.
+ * What holders of jobs do. ARGV[2]: number of changes; then of each ten values: batch, position, token, what it is, and what that
+ * needs: 'heartbeat' lease progress, 'complete' result, 'fail' '1' for another attempt, time until it, code, message, '0' or '1',
+ * detail, or 'release'. Returns a state of each.
  */
 export const holderScript: string = `
-local pos, token, change = ARGV[3], ARGV[4], ARGV[5]
-local b = batchNumber(ARGV[2])
-if not b then return 'lost' end
-local job = read(b, pos)
-if job.state == 'canceled' then return 'canceled' end
-if job.state ~= 'running' or job.token ~= token then return 'lost' end
-local key = jobKey(b, pos)
-if change == 'heartbeat' then
-  redis.call('ZADD', P .. ':leases', now + tonumber(ARGV[6]), b .. ':' .. pos)
-  local progress = tonumber(ARGV[7])
-  if progress > tonumber(job.progress) then redis.call('HSET', key, 'progress', ARGV[7]) end
-  if progress > 0 then note(b, job.id, 'progress') end
+local function change(i)
+  local pos, token, what = ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local b = batchNumber(ARGV[i])
+  if not b then return 'lost' end
+  local job = read(b, pos)
+  if job.state == 'canceled' then return 'canceled' end
+  if job.state ~= 'running' or job.token ~= token then return 'lost' end
+  if what == 'heartbeat' then
+    redis.call('ZADD', P .. ':leases', now + tonumber(ARGV[i + 4]), b .. ':' .. pos)
+    local progress = tonumber(ARGV[i + 5])
+    if progress > tonumber(job.progress) then redis.call('HSET', jobKey(b, pos), 'progress', ARGV[i + 5]) end
+    if progress > 0 then note(b, job.id, 'progress') end
+  elseif what == 'complete' then
+    leaveRunning(b, pos, job, 'code', 'message', 'detail')
+    endJob(b, pos, job, 'completed', 'result', ARGV[i + 4], 'progress', 1)
+  elseif what == 'release' then
+    leaveRunning(b, pos, job)
+    setState(b, pos, job, 'waiting', 'attempts', tonumber(job.attempts) - 1)
+    enterWaiting(b, pos, job, now)
+  else
+    leaveRunning(b, pos, job)
+    setError(b, pos, ARGV[i + 6], ARGV[i + 7], ARGV[i + 8] == '1' and ARGV[i + 9] or nil)
+    if ARGV[i + 4] == '1' and tonumber(job.attempts) < tonumber(job.max) then
+      setState(b, pos, job, 'waiting')
+      enterWaiting(b, pos, job, now + tonumber(ARGV[i + 5]))
+      return 'waiting'
+    end
+    endJob(b, pos, job, 'failed')
+    return 'failed'
+  end
   return 'held'
 end
-leaveRunning(b, pos, job)
-if change == 'complete' then
-  redis.call('HSET', key, 'result', ARGV[6], 'progress', 1)
-  redis.call('HDEL', key, 'code', 'message', 'detail')
-  endJob(b, pos, job, 'completed')
-elseif change == 'release' then
-  redis.call('HINCRBY', key, 'attempts', -1)
-  setState(b, pos, job, 'waiting')
-  enterWaiting(b, pos, job, now)
-else
-  setError(b, pos, ARGV[8], ARGV[9], ARGV[10] == '1' and ARGV[11] or nil)
-  if ARGV[6] == '1' and tonumber(job.attempts) < tonumber(job.max) then
-    setState(b, pos, job, 'waiting')
-    enterWaiting(b, pos, job, now + tonumber(ARGV[7]))
-    return 'waiting'
-  end
-  endJob(b, pos, job, 'failed')
-  return 'failed'
-end
-return 'held'
+local states = {}
+for number = 1, tonumber(ARGV[2]) do states[number] = change(10 * number - 7) end
+return states
 `;

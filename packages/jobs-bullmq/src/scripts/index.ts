@@ -36,6 +36,9 @@ const bodies: Readonly<Record<ScriptName, string>> = {
   events: eventsScript,
 };
 
+const scriptOf = (body: string): string =>
+  `${library}\nlocal function main()\n${body}\nend\nlocal reply = main()\nflush()\nreturn reply`;
+
 export const scripts: readonly { readonly name: ScriptName; readonly lua: string }[] = (
   Object.keys(bodies) as ScriptName[]
-).map((name) => ({ name, lua: `${library}\n${bodies[name]}` }));
+).map((name) => ({ name, lua: scriptOf(bodies[name]) }));

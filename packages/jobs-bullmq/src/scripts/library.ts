@@ -27,11 +27,13 @@ local function ofBatch(b, what) return P .. ':b:' .. b .. ':' .. what end
 local function ofQueue(kind, queue) return P .. ':' .. kind .. ':' .. queue end
 local function split(member) return string.match(member, '^(%d+):(%d+)$') end
 
--- the fields of a job by name
+local fields = { 'id', 'queue', 'group', 'order', 'max', 'expires', 'attempts', 'lapses', 'suspect', 'progress', 'state',
+  'token', 'worker' }
+
+-- the fields of a job by name, without its payload, result and error
 local function read(b, pos)
-  local flat = redis.call('HGETALL', jobKey(b, pos))
   local job = {}
-  for i = 1, #flat, 2 do job[flat[i]] = flat[i + 1] end
+  for i, value in ipairs(redis.call('HMGET', jobKey(b, pos), unpack(fields))) do job[fields[i]] = value or nil end
   return job
 end
 
@@ -41,31 +43,63 @@ local function place(b, pos, job)
   return job.order .. string.format('%012d', tonumber(b)) .. job.suspect .. job.group .. '\\0' .. padded
 end
 
-local function note(b, id, event)
-  local sequence = redis.call('INCR', P .. ':sequence')
-  redis.call('XADD', P .. ':events', sequence .. '-0', 'b', b, 'id', id, 'event', event, 'at', at)
-  redis.call('RPUSH', ofBatch(b, 'events'), sequence)
+-- what a script has noted and counted, which is written at its end
+local notes, counts = {}, {}
+
+local function note(b, id, event) notes[#notes + 1] = { b, id, event } end
+
+local function count(b, state, change)
+  counts[b] = counts[b] or {}
+  counts[b][state] = (counts[b][state] or 0) + change
 end
 
-local function setState(b, pos, job, state)
-  if job.state then redis.call('HINCRBY', ofBatch(b, 'n'), job.state, -1) end
-  redis.call('HINCRBY', ofBatch(b, 'n'), state, 1)
-  redis.call('HSET', jobKey(b, pos), 'state', state)
+-- calls a command with a list, in parts that fit the stack
+local function inParts(command, key, list)
+  for i = 1, #list, 1000 do redis.call(command, key, unpack(list, i, math.min(i + 999, #list))) end
+end
+
+local function flush()
+  local last = #notes > 0 and redis.call('INCRBY', P .. ':sequence', #notes) or 0
+  local sequences = {}
+  for i, each in ipairs(notes) do
+    local b, sequence = each[1], string.format('%d', last - #notes + i)
+    redis.call('XADD', P .. ':events', sequence .. '-0', 'b', b, 'id', each[2], 'event', each[3], 'at', at)
+    sequences[b] = sequences[b] or {}
+    table.insert(sequences[b], sequence)
+  end
+  for b, list in pairs(sequences) do inParts('RPUSH', ofBatch(b, 'events'), list) end
+  for b, changes in pairs(counts) do
+    for state, change in pairs(changes) do
+      if change ~= 0 then redis.call('HINCRBY', ofBatch(b, 'n'), state, change) end
+    end
+  end
+  notes, counts = {}, {}
+end
+
+-- further arguments: fields that change with it, and their values
+local function setState(b, pos, job, state, ...)
+  if job.state then count(b, job.state, -1) end
+  count(b, state, 1)
+  redis.call('HSET', jobKey(b, pos), 'state', state, ...)
   job.state = state
   note(b, job.id, state)
 end
 
+local known = {}
+
 local function enterWaiting(b, pos, job, availableAt)
-  redis.call('ZADD', P .. ':queues', 0, job.queue)
+  if not known[job.queue] then redis.call('ZADD', P .. ':queues', 0, job.queue) end
+  known[job.queue] = true
   if availableAt > now then redis.call('ZADD', ofQueue('d', job.queue), availableAt, b .. ':' .. pos)
   else redis.call('ZADD', ofQueue('w', job.queue), 0, place(b, pos, job)) end
   if job.expires ~= '' then redis.call('ZADD', P .. ':expiries', job.expires, b .. ':' .. pos) end
 end
 
 local function leaveWaiting(b, pos, job)
-  redis.call('ZREM', ofQueue('w', job.queue), place(b, pos, job))
-  redis.call('ZREM', ofQueue('d', job.queue), b .. ':' .. pos)
-  redis.call('ZREM', P .. ':expiries', b .. ':' .. pos)
+  if redis.call('ZREM', ofQueue('w', job.queue), place(b, pos, job)) == 0 then
+    redis.call('ZREM', ofQueue('d', job.queue), b .. ':' .. pos)
+  end
+  if job.expires ~= '' then redis.call('ZREM', P .. ':expiries', b .. ':' .. pos) end
 end
 
 local function enterRunning(b, pos, job, leaseUntil)
@@ -74,23 +108,26 @@ local function enterRunning(b, pos, job, leaseUntil)
   redis.call('HINCRBY', ofQueue('r', job.queue), job.worker, 1)
 end
 
-local function leaveRunning(b, pos, job)
+-- further arguments: fields that the job loses with its token
+local function leaveRunning(b, pos, job, ...)
   redis.call('ZREM', P .. ':leases', b .. ':' .. pos)
   if redis.call('HINCRBY', ofQueue('r', job.queue), job.worker, -1) == 0 then
     redis.call('HDEL', ofQueue('r', job.queue), job.worker)
   end
   redis.call('HDEL', P .. ':tokens', job.token)
-  redis.call('HDEL', jobKey(b, pos), 'token')
+  redis.call('HDEL', jobKey(b, pos), 'token', ...)
 end
 
 local function forgetIfEmpty(queue)
   local left = redis.call('EXISTS', ofQueue('w', queue), ofQueue('d', queue), ofQueue('r', queue))
-  if left == 0 then redis.call('ZREM', P .. ':queues', queue) end
+  if left == 0 then
+    redis.call('ZREM', P .. ':queues', queue)
+    known[queue] = nil
+  end
 end
 
-local function endJob(b, pos, job, state)
-  redis.call('HSET', jobKey(b, pos), 'ended', at)
-  setState(b, pos, job, state)
+local function endJob(b, pos, job, state, ...)
+  setState(b, pos, job, state, 'ended', at, ...)
   forgetIfEmpty(job.queue)
 end
 
@@ -120,14 +157,15 @@ local function sweep(lapsedCode, lapsedMessage)
       endJob(b, pos, job, 'failed')
     else
       job.suspect = (lapses >= 2 or attempts + 1 >= tonumber(job.max)) and '1' or '0'
-      redis.call('HSET', jobKey(b, pos), 'lapses', lapses, 'suspect', job.suspect)
-      if isExpired(job) then endJob(b, pos, job, 'expired')
+      local changed = { 'lapses', lapses, 'suspect', job.suspect }
+      if isExpired(job) then endJob(b, pos, job, 'expired', unpack(changed))
       else
-        setState(b, pos, job, 'waiting')
+        setState(b, pos, job, 'waiting', unpack(changed))
         enterWaiting(b, pos, job, now)
       end
     end
   end
+  flush()
 end
 
 local function batchNumber(name) return redis.call('HGET', P .. ':names', name) end

@@ -21,16 +21,18 @@ return canceled
 export const removeScript: string = `
 local b = batchNumber(ARGV[4])
 if not b then return 0 end
+local queues = {}
 for _, pos in ipairs(redis.call('ZRANGE', ofBatch(b, 'jobs'), 0, -1)) do
   local job = read(b, pos)
   if job.state == 'waiting' then leaveWaiting(b, pos, job) end
   if job.state == 'running' then leaveRunning(b, pos, job) end
   redis.call('DEL', jobKey(b, pos))
-  forgetIfEmpty(job.queue)
+  queues[job.queue] = true
 end
-for _, sequence in ipairs(redis.call('LRANGE', ofBatch(b, 'events'), 0, -1)) do
-  redis.call('XDEL', P .. ':events', sequence .. '-0')
-end
+for queue in pairs(queues) do forgetIfEmpty(queue) end
+local entries = redis.call('LRANGE', ofBatch(b, 'events'), 0, -1)
+for i, sequence in ipairs(entries) do entries[i] = sequence .. '-0' end
+inParts('XDEL', P .. ':events', entries)
 redis.call('DEL', ofBatch(b, 'jobs'), ofBatch(b, 'ids'), ofBatch(b, 'n'), ofBatch(b, 'events'))
 redis.call('HDEL', P .. ':names', ARGV[4])
 redis.call('HDEL', P .. ':ids', b)

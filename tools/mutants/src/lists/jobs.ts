@@ -226,7 +226,7 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/jobs-bullmq/src/postgres/functions.ts',
-    find: 'OR job.token <> args[4] THEN',
+    find: 'OR job.token <> args[i + 2] THEN',
     replace: 'THEN',
     tests: ['test/postgres.test.ts'],
   },
@@ -277,5 +277,12 @@ export const jobsMutants: readonly Mutant[] = [
     find: '(this.#suspected !== pool || running.length > 0)) return;',
     replace: 'this.#suspected !== pool) return;',
     tests: ['test/worker.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/commands/batch/line-server.ts',
+    find: 'add(id, numTextLines, unnamedRanking);',
+    replace: 'add(id, numTextLines, unnamedTexts);',
+    tests: ['test/rerank.test.ts'],
+    only: 'a --reranker answers lines',
   },
 ];
