@@ -4,40 +4,29 @@
  * node apps/cli/scripts/measure-workers.ts [LINES] [ROUNDS] [sqlite|redis|postgres]
  * With a queue, only its workers and the processes that share nothing are measured, in turns.
  */
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { postgresProgram, redisProgram, startPostgresServer, startRedisServer } from '@winnow/test-utils';
+import { cpuSecondsOf, lineOf, mean, numProcesses, openQueues, startWorkers, winnow } from './queue-runs.ts';
 
-const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
-const numProcesses = 3;
 const [numLines = 1200, numRounds = 2] = process.argv.slice(2, 4).map(Number);
 const only = process.argv[4];
 const folder = mkdtempSync(join(tmpdir(), 'winnow-measure-'));
 /** As many lines at once in each process. */
 const sessions = ['--max-sessions', '8'];
 
-function lineOf(index: number): string {
+function chatOf(index: number): string {
   const messages = [{ role: 'user', content: `Visitor ${index} asks for the code of Alice and of Bob.` }];
-  const body = { messages, temperature: 0, max_tokens: 12 };
-  return `${JSON.stringify({ custom_id: `line-${index}`, method: 'POST', url: '/v1/chat/completions', body })}\n`;
+  return lineOf(index, '/v1/chat/completions', { messages, temperature: 0, max_tokens: 12 });
 }
 
-const lines = Array.from({ length: numLines }, (_, index) => lineOf(index));
+const lines = Array.from({ length: numLines }, (_, index) => chatOf(index));
 
 function fileOf(name: string, content: readonly string[]): string {
   const path = join(folder, name);
   writeFileSync(path, content.join(''));
   return path;
-}
-
-async function winnow(...argv: readonly string[]): Promise<void> {
-  const child = spawn(process.execPath, [program, ...argv, '-q'], { stdio: ['ignore', 'ignore', 'inherit'] });
-  const [code] = (await once(child, 'close')) as [number | null];
-  if (code !== 0) throw new Error(`winnow ${argv.join(' ')} ended with ${code}`);
 }
 
 /** @returns lines per second, with the start of the processes */
@@ -69,10 +58,7 @@ const leaving: Promise<unknown>[] = [];
 async function workers(input: string, queue: string): Promise<void> {
   const batch = winnow('batch', input, '--queue', queue, ...outputOf());
   // workers that start before the lines are there must not find the queue empty
-  const numWorkers = Array.from({ length: numProcesses });
-  const running = numWorkers.map(() =>
-    spawn(process.execPath, [program, 'worker', '--queue', queue, '-t', '1', ...sessions, '-q']),
-  );
+  const running = startWorkers(queue, ...sessions);
   await batch;
   workerSeconds = running.reduce((sum, { pid = 0 }) => sum + cpuSecondsOf(pid).own, 0);
   for (const child of running) {
@@ -82,45 +68,6 @@ async function workers(input: string, queue: string): Promise<void> {
 }
 
 const input = fileOf('in.jsonl', lines);
-
-/** CPU seconds of a process, and of its children that have ended; 0 where there is no `/proc`. */
-function cpuSecondsOf(pid: number): { readonly own: number; readonly children: number } {
-  try {
-    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ').map(Number) ?? [];
-    const [user = 0, system = 0, ofChildren = 0, systemOfChildren = 0] = fields.slice(11, 15);
-    return { own: (user + system) / 100, children: (ofChildren + systemOfChildren) / 100 };
-  } catch {
-    return { own: 0, children: 0 };
-  }
-}
-
-interface Queue {
-  readonly name: string;
-  /** Process of the server, of which the CPU time is known. */
-  readonly pid?: number;
-  /** Of a round. */
-  url(round: number): string;
-  stop(): Promise<void>;
-}
-
-/** Those of the command line whose programs are here. */
-async function openQueues(): Promise<Queue[]> {
-  const wants = (name: string): boolean => only === undefined || only === name;
-  const queues: Queue[] = [];
-  if (wants('sqlite')) {
-    queues.push({ name: 'SQLite', url: (round) => join(folder, `queue-${round}.db`), stop: async () => {} });
-  }
-  if (wants('redis') && redisProgram !== undefined) {
-    const server = await startRedisServer();
-    queues.push({ name: 'Redis', pid: server.pid, url: () => server.url, stop: () => server.stop() });
-  }
-  if (wants('postgres') && postgresProgram !== undefined) {
-    const server = await startPostgresServer();
-    queues.push({ name: 'PostgreSQL', url: () => server.url, stop: () => server.stop() });
-  }
-  if (queues.length === 0) throw new Error(`expected sqlite, redis or postgres, which is installed, got ${only}`);
-  return queues;
-}
 
 const rates = new Map<string, number[]>();
 async function show(round: number, name: string, run: () => Promise<unknown>, server?: number): Promise<void> {
@@ -139,10 +86,8 @@ async function show(round: number, name: string, run: () => Promise<unknown>, se
   );
 }
 
-const mean = (values: readonly number[] = []): number => values.reduce((sum, value) => sum + value, 0) / values.length;
-
 const plainName = 'three processes that share nothing';
-const queues = await openQueues();
+const queues = await openQueues(folder, only);
 try {
   for (let round = 1; round <= numRounds; round++) {
     if (only === undefined) {
