@@ -179,4 +179,11 @@ export const imagesMutants: readonly Mutant[] = [
     replace: 'if (!/\\.gguf$/i.test(name)) continue;',
     tests: ['src/select-files.test.ts'],
   },
+  {
+    file: 'packages/vision/src/processor.ts',
+    find: 'Math.max(tileSize ** 2, Math.min(max, maxAllowed))',
+    replace: 'Math.max(tileSize ** 2, max)',
+    tests: ['src/vision.test.ts'],
+    only: 'than the caller allows',
+  },
 ];
