@@ -26,8 +26,9 @@ const keysOf = (policy: AttentionPolicy): number =>
   policy.kind === 'dense' ? denseKeys : 'window' in policy ? policy.window : denseKeys;
 
 interface FakeOptions {
-  /** Added to the last logit where layers have different policies. */
+  /** Added to the last logit where layers have different policies, of texts that begin with a token from `mixedFrom` on. */
   readonly mixed?: number;
+  readonly mixedFrom?: number;
   /** Added to the last logit of decoded tokens. */
   readonly rounding?: number;
 }
@@ -42,7 +43,7 @@ function rowOf(policies: readonly AttentionPolicy[], change: number): Float32Arr
 }
 
 /** Counts what was opened. A window of 5 is refused. */
-function fake({ mixed = 0, rounding = 0 }: FakeOptions = {}) {
+function fake({ mixed = 0, mixedFrom = 0, rounding = 0 }: FakeOptions = {}) {
   const opened: string[] = [];
   const open: OpenModel = ({ attention }) => {
     const layers = resolvePolicy(attention, { numLayers });
@@ -63,7 +64,7 @@ function fake({ mixed = 0, rounding = 0 }: FakeOptions = {}) {
           signal?.throwIfAborted();
           const phase = position < decodeFrom ? 'prefill' : 'decode';
           const policies = layers.map((layer) => layer[phase]);
-          const isMixed = new Set(policies.map(keysOf)).size > 1;
+          const isMixed = (tokens[0] as number) >= mixedFrom && new Set(policies.map(keysOf)).size > 1;
           await onRow?.(position, rowOf(policies, (isMixed ? mixed : 0) + (phase === 'decode' ? rounding : 0)));
         }
         return [];
@@ -182,6 +183,13 @@ it.each(['time', 'pairs', 'both'] as const)(
     for (const { tuned, uniform } of report.comparisons) expect(tuned).toEqual(uniform);
   },
 );
+
+it('is no worse than a uniform policy where layers do not add up on held-out text', async () => {
+  const { open } = fake({ mixed: 3, mixedFrom: 1 });
+  const heldOut = { name: 'b', windows: [window.map((token) => (token + 1) % (numLayers + 1))] };
+  const report = await tune({ open, heldOut, budget: { kld: 0.1 } });
+  expect(report.attention).toBe('streaming:window=16,sinks=0');
+});
 
 it('is dense where nothing keeps the budget, although decoded tokens are rounded', async () => {
   const report = await tune({ open: fake({ rounding: 1e-3 }).open, budget: { kld: 1e-9 } });

@@ -74,9 +74,30 @@ export const sparsityMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/evaluation/src/tune/front.ts',
-    find: 'divergences[layer] = choice.divergence;',
-    replace: 'divergences[at + 1] = choice.divergence;',
+    find: 'divergences[layer] = candidate.divergences[layer] as number;',
+    replace: 'divergences[at + 1] = candidate.divergences[layer] as number;',
     tests: ['src/tune/tune-attention.test.ts'],
+  },
+  {
+    file: 'packages/evaluation/src/tune/front.ts',
+    find: 'await add(allocation);',
+    replace: '',
+    tests: ['src/tune/tune-attention.test.ts'],
+    only: 'time: is no worse',
+  },
+  {
+    file: 'packages/evaluation/src/tune/select.ts',
+    find: 'if ((await excessOf(bench, rival, budget)) <= 1) return rival;',
+    replace: '',
+    tests: ['src/tune/tune-attention.test.ts'],
+    only: 'on held-out text',
+  },
+  {
+    file: 'packages/evaluation/src/tune/select.ts',
+    find: '?? pairs.find(isDense)',
+    replace: '',
+    tests: ['src/tune/tune-attention.test.ts'],
+    only: 'is dense where nothing',
   },
   {
     file: 'packages/engine/src/plan/auto-attention.ts',
