@@ -15,7 +15,17 @@ export type {
   VisionProgramOptions,
 } from './program/architecture.js';
 export { imageParts, mmprojName, type ImageParts, type MmprojFile } from './architectures/mmproj.js';
-export type { DecoderConfig, ExpertConfig, RopeConfig } from './program/config.js';
+export {
+  ffnDimOf,
+  headDimsOf,
+  kvHeadsOf,
+  kvLayerOf,
+  type DecoderConfig,
+  type ExpertConfig,
+  type HeadSizes,
+  type KvHeads,
+  type RopeConfig,
+} from './program/config.js';
 export {
   imageAnglesName,
   imagePositionsSlot,

@@ -67,17 +67,20 @@ export function tierAttention(
   };
 }
 
-/** Bytes of the key boxes of a block, over all layers that have them. */
+/** Bytes of the key boxes of a block, over all layers that have them; layers that attend to the same keys share theirs. */
 export function boxBlockBytes(
   { layers }: OffloadedAttention,
   attending: readonly number[],
-  sizes: { readonly blockSize: number; readonly numKvHeads: number; readonly headDim: number },
+  blockSize: number,
+  keysOf: (layer: number) => { readonly kvLayer: number; readonly numKvHeads: number; readonly headDim: number },
 ): number {
-  const { blockSize, numKvHeads, headDim } = sizes;
-  let bytes = 0;
+  const bytes = new Map<string, number>();
   for (const layer of attending) {
     const decode = layers[layer]?.decode;
-    if (decode?.kind === 'page-topk') bytes += (blockSize / decode.pageSize) * numKvHeads * (2 * headDim + 2) * 4;
+    if (decode?.kind !== 'page-topk') continue;
+    const { kvLayer, numKvHeads, headDim } = keysOf(layer);
+    const boxes = (blockSize / decode.pageSize) * numKvHeads;
+    bytes.set(`${kvLayer} ${decode.pageSize}`, boxes * (2 * headDim + 2) * 4);
   }
-  return bytes;
+  return [...bytes.values()].reduce((sum, each) => sum + each, 0);
 }

@@ -2,12 +2,14 @@
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { Chunk } from './chunks.js';
+import type { TierBuffers } from './program.js';
 
 /** A layer that attends to all offloaded pages. */
 export interface LayerStream {
   readonly boundary: string;
   readonly keys: KvBuffer;
   readonly values: KvBuffer;
+  readonly names: TierBuffers;
   readonly window: number;
   /** The programs for small and for large batches of queries. */
   readonly few: ChunkProgram;

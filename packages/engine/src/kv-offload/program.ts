@@ -21,19 +21,36 @@ import type { TierAttention } from './attention.js';
 /** Scalar slots `[T]` of a step: where a token's query goes, -1 for nowhere, and which row its state comes from. */
 export const offloadScalars = { queryRows: 'tierQueryRows', stateRows: 'tierStateRows' } as const;
 
-/** Buffers of queries and states, shared by all layers, and of the chunks that are read and computed in turn. */
-export const tierBuffers = {
-  queries: 'tier.queries',
-  maxima: 'tier.maxima',
-  sums: 'tier.sums',
-  outputs: 'tier.outputs',
-  keys: 'tier.keys',
-  values: 'tier.values',
-  slotPositions: 'tier.slotPositions',
-  chosenKeys: 'tier.chosenKeys',
-  chosenValues: 'tier.chosenValues',
-  chosenPositions: 'tier.chosenPositions',
-} as const;
+/** Names of the buffers of queries and states, and of the chunks that are read and computed in turn. */
+export interface TierBuffers {
+  readonly queries: string;
+  readonly maxima: string;
+  readonly sums: string;
+  readonly outputs: string;
+  readonly keys: string;
+  readonly values: string;
+  readonly slotPositions: string;
+  readonly chosenKeys: string;
+  readonly chosenValues: string;
+  readonly chosenPositions: string;
+}
+
+/** The buffers that all layers with KV heads of these sizes share. */
+export function tierBuffersOf({ numKvHeads, headDim, valueDim }: Omit<KvRows, 'blockSize' | 'dtype'>): TierBuffers {
+  const name = (kind: string): string => `tier.${numKvHeads}x${headDim}x${valueDim}.${kind}`;
+  return {
+    queries: name('queries'),
+    maxima: name('maxima'),
+    sums: name('sums'),
+    outputs: name('outputs'),
+    keys: name('keys'),
+    values: name('values'),
+    slotPositions: name('slotPositions'),
+    chosenKeys: name('chosenKeys'),
+    chosenValues: name('chosenValues'),
+    chosenPositions: name('chosenPositions'),
+  };
+}
 
 /** Chunks in memory: one that is being computed, and those that are read meanwhile, so that the disk is never idle. */
 export const numStages = 3;
@@ -51,6 +68,8 @@ export interface StreamShape extends KvRows {
 /** A layer that attends. */
 export interface TieredLayer {
   readonly layer: number;
+  /** The layer whose keys and values it attends to. */
+  readonly kvLayer: number;
   /** Name of the boundary at which its queries are available. */
   readonly boundary: string;
   readonly shape: StreamShape;
@@ -67,14 +86,19 @@ interface TierTensors {
 
 type HeadShape = Pick<StreamShape, 'numHeads' | 'headDim' | 'valueDim'>;
 
-function tierTensors(b: ProgramBuilder, { numHeads, headDim, valueDim }: HeadShape, numRows: number): TierTensors {
+function tierTensors(
+  b: ProgramBuilder,
+  names: TierBuffers,
+  { numHeads, headDim, valueDim }: HeadShape,
+  numRows: number,
+): TierTensors {
   const rows = (name: string, width: number): ProgramTensor =>
     b.external(name, 'kv', 'f32', [numRows, numHeads * width]);
   return {
-    queries: rows(tierBuffers.queries, headDim),
-    maxima: rows(tierBuffers.maxima, 1),
-    sums: rows(tierBuffers.sums, 1),
-    outputs: rows(tierBuffers.outputs, valueDim),
+    queries: rows(names.queries, headDim),
+    maxima: rows(names.maxima, 1),
+    sums: rows(names.sums, 1),
+    outputs: rows(names.outputs, valueDim),
   };
 }
 
@@ -140,18 +164,18 @@ export class TieredAttention {
 
   readonly lower: AttentionLowering = (b, node) => {
     const { numRows, numParts, attention, mayChoose, onLayer } = this.#options;
-    const { layer, q, positions, sequences, kv, sinkLogits } = node;
+    const { layer, kvLayer = layer, q, positions, sequences, kv, sinkLogits } = node;
     const { queryRows, stateRows } = this.#rowsIn(b);
     const shape = shapeOf(node);
     const { scale, window, chunked, softCap } = shape;
     const boundary = `tiers.${layer}`;
-    const tensors = tierTensors(b, shape, numRows + 1);
+    const tensors = tierTensors(b, tierBuffersOf(shape), shape, numRows + 1);
     const policy = attention.choosing.get(layer);
     attention.appendSideData(b, node);
     const x = b.reshape(q, ['T', shape.numHeads * shape.headDim]);
     b.append('scatter-rows', { x, rows: queryRows }, {}, { y: tensors.queries });
     b.boundary(boundary);
-    onLayer({ layer, boundary, shape, policy });
+    onLayer({ layer, kvLayer, boundary, shape, policy });
     const cold = gatherStates(b, tensors, stateRows, shape);
     if (mayChoose && policy !== undefined) return finish(b, cold, sinkLogits);
     const attributes = { scale, window, chunked, softCap, numParts };
@@ -200,7 +224,7 @@ interface Staging {
  */
 export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Program {
   return buildAddition(shape, sizes, {
-    names: tierBuffers,
+    names: tierBuffersOf(shape),
     numBlocks: numStages * sizes.chunkBlocks,
     blockSize: shape.blockSize,
     numSplits: 1,
@@ -221,7 +245,7 @@ export interface ChosenSizes extends StreamSizes {
  * slots: as above and `sequences`, `blockTable` `[T, chunkBlocks]`, `contextLengths` `[T]`.
  */
 export function buildChosenProgram(shape: StreamShape, sizes: ChosenSizes): Program {
-  const { chosenKeys, chosenValues, chosenPositions } = tierBuffers;
+  const { chosenKeys, chosenValues, chosenPositions } = tierBuffersOf(shape);
   return buildAddition(shape, sizes, {
     names: { keys: chosenKeys, values: chosenValues, slotPositions: chosenPositions },
     numBlocks: 2 * sizes.stagedPages,
@@ -236,7 +260,8 @@ function buildAddition(shape: StreamShape, sizes: StreamSizes, staging: Staging)
   const { blockSize, numSplits, scalars } = staging;
   const [numHeads, numKvHeads] = [shape.numHeads / numSplits, shape.numKvHeads / numSplits];
   const b = new ProgramBuilder({ T: sizes.maxTokens * numSplits });
-  const tensors = tierTensors(b, { numHeads, headDim, valueDim }, (sizes.numRows + 1) * numSplits);
+  const heads = { numHeads, headDim, valueDim };
+  const tensors = tierTensors(b, tierBuffersOf(shape), heads, (sizes.numRows + 1) * numSplits);
   const rows = b.scalar('rows', ['T']);
   const inputs = {
     q: b.reshape(b.activation('gather-rows', { x: tensors.queries, rows }), ['T', numHeads, headDim]),

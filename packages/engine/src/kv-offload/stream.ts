@@ -12,7 +12,7 @@ import { chunksOf, type Chunk } from './chunks.js';
 import { PageAttention, type PageQuery } from './pages/attention.js';
 import type { OffloadParts } from './parts.js';
 import type { StreamPrograms, TierPlan } from './plan.js';
-import { numStages, tierBuffers } from './program.js';
+import { numStages, tierBuffersOf, type TierBuffers } from './program.js';
 import type { OffloadStore } from './store.js';
 
 /** The tokens of one sequence in a step. */
@@ -36,6 +36,8 @@ export class TierStream {
   readonly #plan: TierPlan;
   readonly #blockSize: number;
   readonly #store: OffloadStore;
+  /** By boundary. */
+  readonly #names: ReadonlyMap<string, TierBuffers>;
   #numChunks = 0;
   #waitedMs = 0;
 
@@ -56,13 +58,15 @@ export class TierStream {
     };
     const blockBuffer = (name: string): KvBuffer =>
       pool.memory.blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
-    this.layers = plan.layers.map(({ layer, boundary, shape }) => {
-      const { keys, values } = kvBufferNames(layer);
+    this.#names = new Map(plan.layers.map(({ boundary, shape }) => [boundary, tierBuffersOf(shape)]));
+    this.layers = plan.layers.map(({ layer, kvLayer, boundary, shape }) => {
+      const { keys, values } = kvBufferNames(kvLayer);
       const { few, many } = plan.streams.get(layer) as StreamPrograms;
       return {
         boundary,
         keys: blockBuffer(keys),
         values: blockBuffer(values),
+        names: tierBuffersOf(shape),
         window: shape.window,
         few: prepare(few),
         many: prepare(many),
@@ -72,7 +76,9 @@ export class TierStream {
 
   static async create(parts: OffloadParts): Promise<TierStream> {
     const stream = new TierStream(parts);
-    if (parts.plan.steps !== undefined) await stream.clearStates(parts.plan.numRows + 1);
+    const { steps, numRows } = parts.plan;
+    if (steps !== undefined)
+      for (const boundary of stream.#names.keys()) await stream.clearStates(boundary, numRows + 1);
     return stream;
   }
 
@@ -94,17 +100,18 @@ export class TierStream {
     return { numChunks: this.#numChunks + numChunks, waitedMs: this.#waitedMs + waitedMs, numChosenPages };
   }
 
-  /** Empties the states of the first rows: `m = -Infinity, l = 0, o = 0`. */
-  async clearStates(numRows: number): Promise<void> {
+  /** Empties the states of the first rows of a layer: `m = -Infinity, l = 0, o = 0`. */
+  async clearStates(boundary: string, numRows: number): Promise<void> {
+    const { maxima, sums, outputs } = this.#names.get(boundary) as TierBuffers;
     const clear = async (name: string, value: number): Promise<void> => {
       const rowBytes = this.buffers.sizeBytes(name) / (this.numRows + 1);
       await this.buffers.fill(name, 0, numRows * rowBytes, ({ buffer, byteOffset, byteLength }) => {
         new Float32Array(buffer, byteOffset, byteLength / 4).fill(value);
       });
     };
-    await clear(tierBuffers.maxima, -Infinity);
-    await clear(tierBuffers.sums, 0);
-    await clear(tierBuffers.outputs, 0);
+    await clear(maxima, -Infinity);
+    await clear(sums, 0);
+    await clear(outputs, 0);
   }
 
   chunksOf(view: SequenceView): Chunk[] {
@@ -119,14 +126,14 @@ export class TierStream {
     const reads = chunk.runIds.flatMap((runId, index) => {
       const at = firstBlock + index * runBlocks;
       return [
-        this.#loadRun(tierBuffers.keys, layer.keys, runId, at),
-        this.#loadRun(tierBuffers.values, layer.values, runId, at),
+        this.#loadRun(layer.names.keys, layer.keys, runId, at),
+        this.#loadRun(layer.names.values, layer.values, runId, at),
       ];
     });
     const positionBytes = this.#blockSize * 4;
     const [begin, sizeBytes] = [firstBlock * positionBytes, chunkBlocks * positionBytes];
     reads.push(
-      this.buffers.fill(tierBuffers.slotPositions, begin, sizeBytes, (target) => {
+      this.buffers.fill(layer.names.slotPositions, begin, sizeBytes, (target) => {
         const words = new Int32Array(target.buffer, target.byteOffset, chunkBlocks * this.#blockSize);
         for (const [index, place] of chunk.places.entries()) {
           words.set(chunk.positions[index] as Int32Array, place * this.#blockSize);
@@ -193,7 +200,7 @@ export class StreamedStep {
   }
 
   async onBoundary(boundary: string): Promise<void> {
-    await this.#stream.clearStates(this.#queries.length);
+    await this.#stream.clearStates(boundary, this.#queries.length);
     if (this.#selectsPages && this.#stream.pages.has(boundary)) {
       await this.#stream.pages.attend(boundary, this.#queries, this.#signal);
       return;

@@ -53,6 +53,7 @@ const outputName = 'keyMass';
 export class MassLowering {
   readonly #lastLayer: number;
   #previous: ProgramTensor | undefined;
+  #numKvHeads: Dim | undefined;
 
   constructor(lastLayer: number) {
     this.#lastLayer = lastLayer;
@@ -62,6 +63,11 @@ export class MassLowering {
     const { layer, q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = node;
     if (sinkLogits !== undefined) {
       const expected = 'oldest, since masses do not include the learned sinks of this model';
+      throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: 'least-attended' });
+    }
+    const numKvHeads = kv.keys.shape[1];
+    if (numKvHeads !== (this.#numKvHeads ??= numKvHeads)) {
+      const expected = 'oldest, since layers of this model have different numbers of KV heads';
       throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: 'least-attended' });
     }
     const inputs = { q, positions, sequences, ...kv, previous: this.#previous };

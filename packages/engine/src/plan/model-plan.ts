@@ -1,6 +1,8 @@
 /** Plans a model for its options: cache, programs, memory. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import {
+  kvHeadsOf,
+  kvLayerOf,
   storedHeadDim,
   type DecoderConfig,
   type KvCacheShape,
@@ -91,10 +93,10 @@ interface Sizes {
   /** Whether the model is loaded for drafts, and the maximum number of tokens of a step that only decodes. */
   readonly isSpeculative: boolean;
   readonly maxDecodeTokens: number;
-  /** Layers with a KV cache. */
+  /** Layers that attend to a KV cache. */
   readonly attending: readonly number[];
   readonly kvBytesPerToken: number;
-  /** Bytes of keys, and of values, of one token in one layer. */
+  /** Bytes of keys, and of values, of one token in one layer; the most of any layer. */
   readonly keyBytes: number;
   readonly valueBytes: number;
   readonly rotatesKeys: boolean;
@@ -177,7 +179,8 @@ function sizesOf(config: DecoderConfig, options: ResolvedPlanOptions): Sizes {
   const maxSequences = Math.min(maxSessions, maxBatchSequences);
   const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
   const attending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter((i) => !isRecurrent(i));
-  const rowBytes = (each: DType): number => tensorBytes(each, [config.numKvHeads, storedHeadDim(config.headDim, each)]);
+  const rowBytes = (each: DType): number[] =>
+    attending.flatMap((layer) => (kvLayerOf(config, layer) === layer ? tokenBytes(config, layer, each) : []));
   const [keyBytes, valueBytes] = [rowBytes(dtype.keys), rowBytes(dtype.values)];
   if (options.trace?.attention === true) checkTraceable(config, dtype);
   const isSpeculative = !isOff(options.speculative);
@@ -193,12 +196,18 @@ function sizesOf(config: DecoderConfig, options: ResolvedPlanOptions): Sizes {
     isSpeculative,
     maxDecodeTokens: isSpeculative ? Math.max(maxSequences, maxInvariantTokens) : maxSequences,
     attending,
-    kvBytesPerToken: attending.length * (keyBytes + valueBytes) + 4,
-    keyBytes,
-    valueBytes,
-    rotatesKeys: checkRotation(kvCache.rotation ?? 'none', config.headDim) === 'hadamard',
+    kvBytesPerToken: [...keyBytes, ...valueBytes].reduce((sum, each) => sum + each, 4),
+    keyBytes: Math.max(0, ...keyBytes),
+    valueBytes: Math.max(0, ...valueBytes),
+    rotatesKeys: checkRotation(kvCache.rotation ?? 'none', config) === 'hadamard',
     heavyHitters: heavyHitterOptions(kvCache.eviction ?? 'oldest', contextSize),
   };
+}
+
+/** Bytes of keys, or of values, of one token in a layer. */
+function tokenBytes(config: DecoderConfig, layer: number, dtype: DType): number {
+  const { numKvHeads, headDim } = kvHeadsOf(config, layer);
+  return tensorBytes(dtype, [numKvHeads, storedHeadDim(headDim, dtype)]);
 }
 
 function checkContextSize({ contextLength, maxPositions, rope }: DecoderConfig, asked: number | undefined): number {
@@ -230,8 +239,10 @@ function sizeOffload(
   const numContextBlocks = Math.ceil(contextSize / blockSize);
   // each further session may leave a block partly empty
   const numCacheBlocks = Math.ceil(cacheSize / blockSize) + maxSessions - 1;
-  const headDim = storedHeadDim(config.headDim, sizes.dtype.keys);
-  const sideBytes = boxBlockBytes(attention, attending, { blockSize, numKvHeads: config.numKvHeads, headDim });
+  const sideBytes = boxBlockBytes(attention, attending, blockSize, (layer) => {
+    const { numKvHeads, headDim } = kvHeadsOf(config, layer);
+    return { kvLayer: kvLayerOf(config, layer), numKvHeads, headDim: storedHeadDim(headDim, sizes.dtype.keys) };
+  });
   const facts = {
     blockBytes: sizes.kvBytesPerToken * blockSize + sideBytes,
     keyRowBytes: sizes.keyBytes * blockSize,

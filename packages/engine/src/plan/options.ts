@@ -1,5 +1,5 @@
 /** The options that the memory plan of a generating model depends on, and their checks. */
-import { storedHeadDim, type DecoderConfig } from '@winnow/models';
+import { headDimsOf, storedHeadDim, type DecoderConfig } from '@winnow/models';
 import type { KvDTypes } from '@winnow/ops';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError, type DType, type OptionNames } from '@winnow/tensor';
@@ -110,16 +110,19 @@ export function positiveInteger(argument: string, value: number): number {
   throw new ArgumentError({ argument, expected, actual: String(value) });
 }
 
-export function checkRotation(rotation: string, headDim: number): 'none' | 'hadamard' {
-  if (rotation === 'none' || (rotation === 'hadamard' && headDim % 2 === 0)) return rotation;
-  const expected = headDim % 2 === 0 ? 'none | hadamard' : `none for heads of ${headDim}`;
+export function checkRotation(rotation: string, config: DecoderConfig): 'none' | 'hadamard' {
+  const odd = headDimsOf(config).find((headDim) => headDim % 2 !== 0);
+  if (rotation === 'none' || (rotation === 'hadamard' && odd === undefined)) return rotation;
+  const expected = odd === undefined ? 'none | hadamard' : `none for heads of ${odd}`;
   throw new ArgumentError({ argument: 'kvCache.rotation', expected, actual: rotation });
 }
 
 /** Traces show heads as the model has them, without padding. */
-export function checkTraceable({ headDim }: DecoderConfig, { keys, values }: KvDTypes): void {
-  const padded = [keys, values].find((dtype) => storedHeadDim(headDim, dtype) !== headDim);
-  if (padded === undefined) return;
-  const actual = `${padded}, which stores heads of ${headDim} as ${storedHeadDim(headDim, padded)}`;
-  throw new ArgumentError({ argument: 'kvCache.dtype', expected: 'f32 | f16 | bf16 with trace.attention', actual });
+export function checkTraceable(config: DecoderConfig, { keys, values }: KvDTypes): void {
+  for (const headDim of headDimsOf(config)) {
+    const padded = [keys, values].find((dtype) => storedHeadDim(headDim, dtype) !== headDim);
+    if (padded === undefined) continue;
+    const actual = `${padded}, which stores heads of ${headDim} as ${storedHeadDim(headDim, padded)}`;
+    throw new ArgumentError({ argument: 'kvCache.dtype', expected: 'f32 | f16 | bf16 with trace.attention', actual });
+  }
 }

@@ -1,6 +1,6 @@
 /** The options of sparse FFNs, and the host functions that they need. */
 import { blobSource, httpSource, memorySource, type ByteSource, type TensorStore } from '@winnow/bytes';
-import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@winnow/models';
+import { feedForwardNames, ffnDimOf, type EmbedderDescription, type ModelFile } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import { openSafetensors } from '@winnow/safetensors';
 import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
@@ -168,13 +168,15 @@ async function verifyWeights(
 
 /** The FFN shapes of the model, which a sidecar must match. */
 function shapesOf(
-  { numLayers, hiddenDim, ffnDim, activation }: EmbedderDescription['config'],
+  config: EmbedderDescription['config'],
   weights: EmbedderDescription['weights'],
 ): Map<number, { hiddenDim: number; ffnDim: number; activation: typeof activation; isGated: boolean }> {
+  const { numLayers, hiddenDim, activation } = config;
   const shapes = new Map();
   for (let layer = 0; layer < numLayers; layer++) {
     const { gate, up } = feedForwardNames(layer);
     if (!weights.has(`${up}.weight`)) continue;
+    const ffnDim = ffnDimOf(config, layer);
     shapes.set(layer, { hiddenDim, ffnDim, activation, isGated: weights.has(`${gate}.weight`) });
   }
   return shapes;

@@ -1,6 +1,6 @@
 /** Captures queries, keys and values of a text from a running model. */
 import type { AttentionTrace, Model } from '@winnow/engine';
-import { rotaryLengthsOf } from '@winnow/models';
+import { kvHeadsOf, rotaryLengthsOf } from '@winnow/models';
 import { ropeFrequencies, RowRotation } from '@winnow/ops';
 import type { Rotate } from '@winnow/sparse-attention';
 import { Tensor3 } from '@winnow/tensor';
@@ -38,28 +38,33 @@ export async function captureAttention(
   tokens: Int32Array,
   { layers, signal }: CaptureOptions = {},
 ): Promise<CaptureResult> {
-  const { numHeads, numKvHeads, headDim } = model.config;
+  const { config } = model;
   const numTokens = tokens.length;
   const captures = new Map<number, AttentionCapture>();
   const skipped = new Set<number>();
   const rotate = rotateOf(model, numTokens);
-  const create = ({ layer, scale }: AttentionTrace): AttentionCapture => ({
-    name: `layer ${layer}`,
-    layer,
-    q: Tensor3.create(numTokens, numHeads, headDim),
-    unrotatedQ: Tensor3.create(numTokens, numHeads, headDim),
-    k: Tensor3.create(numTokens, numKvHeads, headDim),
-    v: Tensor3.create(numTokens, numKvHeads, headDim),
-    scale,
-    rotate,
-  });
+  const create = ({ layer, scale }: AttentionTrace): AttentionCapture => {
+    const { numKvHeads, headDim } = kvHeadsOf(config, layer);
+    return {
+      name: `layer ${layer}`,
+      layer,
+      q: Tensor3.create(numTokens, config.numHeads, headDim),
+      unrotatedQ: Tensor3.create(numTokens, config.numHeads, headDim),
+      k: Tensor3.create(numTokens, numKvHeads, headDim),
+      v: Tensor3.create(numTokens, numKvHeads, headDim),
+      scale,
+      rotate,
+    };
+  };
   await model.logprobs(tokens, {
     positions: [],
     ...(signal === undefined ? {} : { signal }),
     onAttention(trace) {
       const { layer, begin } = trace;
       if (layers !== undefined && !layers.includes(layer)) return;
-      if ((trace.window !== 0 && trace.window < numTokens) || trace.softCap !== 0) {
+      // heads of another size have frequencies of their own
+      const hasOwnHeads = config.globalHeads !== undefined && trace.window !== 0;
+      if ((trace.window !== 0 && trace.window < numTokens) || trace.softCap !== 0 || hasOwnHeads) {
         skipped.add(layer);
         return;
       }
@@ -79,7 +84,8 @@ export async function captureAttention(
 
 /** The model's RoPE for one row of a prompt of `numTokens`, or undefined where a policy must use the query unchanged. */
 function rotateOf({ config, contextSize }: Model, numTokens: number): Rotate | undefined {
-  const { rope, headDim } = config;
+  const { rope } = config;
+  const { headDim } = config.globalHeads ?? config;
   if (rope === undefined) return undefined;
   const lengths = rotaryLengthsOf(rope);
   const isDynamic = lengths !== undefined && contextSize > lengths.contextLength;

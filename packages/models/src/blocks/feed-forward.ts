@@ -4,6 +4,7 @@ import { interleavedView } from '../file/interleaved-view.js';
 import { transposedWeight } from '../file/transposed-weight.js';
 import type { Weight } from '../file/weights.js';
 import { loraNames } from '../lora/add-adapters.js';
+import { ffnDimOf } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 
 /** Names of a layer's FFN matrices, without `.weight` and `.bias`. */
@@ -51,7 +52,7 @@ export function lowerFeedForward(
     x,
     activation: config.activation,
     hiddenDim: config.hiddenDim,
-    ffnDim: config.ffnDim,
+    ffnDim: ffnDimOf(config, layer),
     ...(isGated
       ? {
           gate: () => weight(`${gate}.weight`),

@@ -49,6 +49,12 @@ export interface ExpertConfig {
   readonly layers: readonly boolean[];
 }
 
+/** Sizes of the KV heads of a layer. */
+export interface KvHeads {
+  readonly numKvHeads: number;
+  readonly headDim: number;
+}
+
 /** Sizes and settings of a decoder. Dims in elements, lengths in tokens; sizes of heads and FFN are 0 without attention and FFNs. */
 export interface DecoderConfig {
   readonly architecture: string;
@@ -58,7 +64,13 @@ export interface DecoderConfig {
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
+  /** KV heads of layers without the sliding window, whose queries have heads of that size, too. Default: as in the other layers. */
+  readonly globalHeads?: KvHeads;
+  /** For each layer the one whose keys and values it attends to: itself or an earlier one. Default: all attend to their own. */
+  readonly kvLayers?: readonly number[];
   readonly ffnDim: number;
+  /** FFN dimension of each layer, where they are different. */
+  readonly ffnDims?: readonly number[];
   /** The context length that the model was trained for. */
   readonly contextLength: number;
   readonly normEps: number;
@@ -92,4 +104,31 @@ export type RotaryDecoderConfig = DecoderConfig & { readonly rope: RopeConfig };
 /** Number of keys visible to a query of a layer; 0 for all. */
 export function windowOf({ slidingWindow, windowedLayers }: DecoderConfig, layer: number): number {
   return windowedLayers?.[layer] === false ? 0 : slidingWindow;
+}
+
+/** The KV heads of a layer. */
+export function kvHeadsOf(config: HeadSizes, layer: number): KvHeads {
+  const { globalHeads, windowedLayers, numKvHeads, headDim } = config;
+  return globalHeads !== undefined && windowedLayers?.[layer] === false ? globalHeads : { numKvHeads, headDim };
+}
+
+/** What the sizes of KV heads depend on. */
+export type HeadSizes = Pick<DecoderConfig, 'globalHeads' | 'windowedLayers' | 'numKvHeads' | 'headDim'>;
+
+/** The layer whose keys and values a layer attends to. */
+export function kvLayerOf({ kvLayers }: Pick<DecoderConfig, 'kvLayers'>, layer: number): number {
+  return kvLayers?.[layer] ?? layer;
+}
+
+/** The sizes of heads that occur in a model. */
+export function headDimsOf({
+  globalHeads,
+  headDim,
+}: Pick<DecoderConfig, 'globalHeads' | 'headDim'>): readonly number[] {
+  return globalHeads === undefined || globalHeads.headDim === headDim ? [headDim] : [headDim, globalHeads.headDim];
+}
+
+/** The FFN dimension of a layer. */
+export function ffnDimOf({ ffnDims, ffnDim }: Pick<DecoderConfig, 'ffnDims' | 'ffnDim'>, layer: number): number {
+  return ffnDims?.[layer] ?? ffnDim;
 }

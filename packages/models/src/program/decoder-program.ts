@@ -14,7 +14,7 @@ import {
 } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, type DType } from '@winnow/tensor';
 import type { ModelDescription } from './architecture.js';
-import type { DecoderConfig } from './config.js';
+import { kvHeadsOf, kvLayerOf, type DecoderConfig } from './config.js';
 import type { ExpertPlacement } from './expert-placement.js';
 
 /** Size of the KV cache, which all sequences share. */
@@ -101,8 +101,8 @@ export const ropeFrequenciesName = 'rope.frequencies';
 /** Looks up weights of the model; `undefined` for optional ones that the file lacks. */
 export type WeightOf = (name: string) => ProgramTensor | undefined;
 
-/** The attention of one layer; `k` and `v` are stored first. */
-export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' | 'scale'> {
+/** The attention of one layer; `k` and `v` are stored first. Layers that `kvLayers` gives those of another have none. */
+export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'scale'>, Partial<StepKeys> {
   /** Default 0: all keys. */
   readonly window?: number;
   /** As in `LayerAttention`. */
@@ -119,6 +119,9 @@ export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' |
   readonly rotateQuery?: LayerAttention['rotateQuery'];
 }
 
+/** Keys and values of the tokens of a step. */
+type StepKeys = Pick<LayerAttention, 'k' | 'v'>;
+
 /** Attributes are 32-bit integers; a window of this size never excludes a key. */
 const maxWindow = 2 ** 31 - 1;
 
@@ -132,6 +135,8 @@ export interface DecoderStep {
   /** Whether the model has the weight; does not declare it in the program. */
   hasWeight(name: string): boolean;
   constant(name: string): ProgramTensor;
+  /** The ids of the step's tokens, `[T]`. */
+  tokens(): ProgramTensor;
   /** Integers `[T]`, all 0. */
   zeros(): ProgramTensor;
   /** The row of RoPE frequencies of each token, `[T]`, where they depend on the length of the sequence. */
@@ -163,7 +168,7 @@ export interface DecoderStep {
 
 /**
  * Starts a program: declares the inputs of a step and stores the positions of its tokens.
- * @param hasOneCache whether all layers share one cache, for steps that contain whole sequences
+ * @param hasOneCache whether layers share one cache, for steps that contain whole sequences
  */
 export function beginDecoder(
   model: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
@@ -196,7 +201,10 @@ class DecoderStepBuilder implements DecoderStep {
   readonly #numStates: number;
   readonly #blockTable: ProgramTensor;
   readonly #slotPositions: ProgramTensor;
+  /** By layer, as stored. */
+  readonly #stepKeys = new Map<number, StepKeys>();
   #states: ReturnType<DecoderStep['stateInputs']> | undefined;
+  #tokens: ProgramTensor | undefined;
   #zeros: ProgramTensor | undefined;
   #tokenTypes: ProgramTensor | undefined;
   #rotaryRows: ProgramTensor | undefined;
@@ -273,6 +281,8 @@ class DecoderStepBuilder implements DecoderStep {
 
   readonly tokenTypes = (): ProgramTensor => (this.#tokenTypes ??= this.b.scalar(tokenTypesSlot, ['T']));
 
+  readonly tokens = (): ProgramTensor => (this.#tokens ??= this.b.scalar('tokens', ['T']));
+
   readonly zeros = (): ProgramTensor => (this.#zeros ??= this.b.scalar('zeros', ['T']));
 
   readonly state = (layer: number, kind: string, shape: readonly number[]): ProgramTensor =>
@@ -288,23 +298,35 @@ class DecoderStepBuilder implements DecoderStep {
     const { b, config, positions, sequences, slots } = this;
     const { scale, window = 0, chunked = false, softCap = 0, sinkLogits, positionBias, rotateQuery, rows } = request;
     const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
-    const keyDim = storedHeadDim(config.headDim, cache.dtype.keys);
-    const kv = this.#kvOf(layer);
+    const { headDim } = kvHeadsOf(config, layer);
+    const keyDim = storedHeadDim(headDim, cache.dtype.keys);
+    const kvLayer = kvLayerOf(config, layer);
+    const kv = this.#kvOf(kvLayer);
     const toKey = (x: ProgramTensor): ProgramTensor =>
       this.#resized(rotateKeys ? b.activation('hadamard', { x }) : x, keyDim);
-    const [q, k] = [toKey(request.q), toKey(request.k)];
-    const v = this.#resized(request.v, storedHeadDim(config.headDim, cache.dtype.values));
-    b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
+    const q = toKey(request.q);
+    if (request.k !== undefined && request.v !== undefined) {
+      const [k, v] = [toKey(request.k), this.#resized(request.v, storedHeadDim(headDim, cache.dtype.values))];
+      b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
+      this.#stepKeys.set(layer, { k, v });
+    }
+    const { k, v } = this.#stepKeysOf(kvLayer);
     const y = attention(b, {
-      ...{ layer, q, k, v, positions, sequences, slots, kv, scale, chunked, softCap, ...rows },
+      ...{ layer, kvLayer, q, k, v, positions, sequences, slots, kv, scale, chunked, softCap, ...rows },
       window: Math.min(window, maxWindow),
       ...(sinkLogits === undefined ? {} : { sinkLogits }),
       ...(positionBias === undefined ? {} : { positionBias }),
       rotateQuery: rotateQuery === undefined ? () => q : (at) => toKey(rotateQuery(at)),
       states: () => ({ numStates: this.#numStates, ...this.stateInputs() }),
     });
-    return this.#resized(y, config.headDim);
+    return this.#resized(y, headDim);
   };
+
+  #stepKeysOf(layer: number): StepKeys {
+    const keys = this.#stepKeys.get(layer);
+    if (keys !== undefined) return keys;
+    throw new ArgumentError({ argument: 'attend', expected: `keys and values of layer ${layer}`, actual: 'none' });
+  }
 
   /** Changes the head dimension by truncation or zero padding. */
   #resized(x: ProgramTensor, length: number): ProgramTensor {
@@ -314,11 +336,9 @@ class DecoderStepBuilder implements DecoderStep {
   #kvOf(layer: number): KvView {
     const { b, config, contextLengths } = this;
     const { numBlocks, blockSize, dtype } = this.#options.cache;
-    const names = kvBufferNames(this.#hasOneCache ? 0 : layer);
-    const shapeOf = (each: DType): number[] => [
-      ...[numBlocks, config.numKvHeads, blockSize],
-      storedHeadDim(config.headDim, each),
-    ];
+    const names = kvBufferNames(this.#hasOneCache ? scratchLayerOf(config, layer) : layer);
+    const { numKvHeads, headDim } = kvHeadsOf(config, layer);
+    const shapeOf = (each: DType): number[] => [numBlocks, numKvHeads, blockSize, storedHeadDim(headDim, each)];
     return {
       keys: b.external(this.#prefix + names.keys, 'kv', dtype.keys, shapeOf(dtype.keys)),
       values: b.external(this.#prefix + names.values, 'kv', dtype.values, shapeOf(dtype.values)),
@@ -327,6 +347,18 @@ class DecoderStepBuilder implements DecoderStep {
       contextLengths,
     };
   }
+}
+
+/** The layer whose buffers a layer uses in steps of whole sequences: those of an earlier one with equal heads that no later layer reads. */
+function scratchLayerOf(config: DecoderConfig, layer: number): number {
+  const isRead = (one: number): boolean => config.kvLayers?.some((from, other) => from === one && other > one) === true;
+  if (isRead(layer)) return layer;
+  const { headDim, numKvHeads } = kvHeadsOf(config, layer);
+  for (let other = 0; other < layer; other++) {
+    const heads = kvHeadsOf(config, other);
+    if (heads.headDim === headDim && heads.numKvHeads === numKvHeads && !isRead(other)) return other;
+  }
+  return layer;
 }
 
 /**
@@ -361,7 +393,7 @@ export function imageRowsName(maxTokens: number): string {
 export function embedTokens(step: DecoderStep, scale = 1): ProgramTensor {
   const { b, weight, config } = step;
   const table = weight('token_embd.weight');
-  const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) }, { scale });
+  const x = b.activation('embedding-lookup', { table, tokens: step.tokens() }, { scale });
   return config.imageTokenId === undefined ? x : addImageRows(step, x, 0);
 }
 

@@ -5,6 +5,8 @@ import type { KvView } from './kv-view.js';
 /** The attention of one layer as its architecture requests it. The step's keys and values are already in the cache. */
 export interface LayerAttention {
   readonly layer: number;
+  /** The layer whose keys and values these are. Default: the layer itself. */
+  readonly kvLayer?: number;
   /** `[T, N, H]`, after RoPE, not scaled. */
   readonly q: ProgramTensor;
   /** This step's keys `[T, K, H]`, as stored, after RoPE. */

@@ -4,7 +4,7 @@ import { ArgumentError, type DType } from '@winnow/tensor';
 import type { AttentionPolicy } from '../policy/kinds.js';
 
 /** The part of a layer's attention that side data depends on. */
-export interface LayerCache extends Pick<LayerAttention, 'layer' | 'slots'> {
+export interface LayerCache extends Pick<LayerAttention, 'layer' | 'kvLayer' | 'slots'> {
   readonly kv: Pick<KvView, 'keys' | 'values'>;
 }
 
@@ -48,11 +48,16 @@ function sizes({ kv }: LayerCache): { C: number; K: number; S: number; H: number
   return { C, K, S, H, D: Number(kv.values.shape[3]) };
 }
 
+/** Layers that attend to the same keys share their side data. */
+function nameOf({ layer, kvLayer = layer }: LayerCache, what: string): string {
+  return `kv.${kvLayer}.${what}`;
+}
+
 /** The means of blocks of `partSize` tokens: buffers `kv.<layer>.keyMeans<partSize>` and so on. */
 export function meansOf(b: ProgramBuilder, cache: LayerCache, partSize: number): MeanTensors {
   const { C, K, S, H, D } = sizes(cache);
   const G = partsOf(S, partSize, 'block');
-  const name = (what: string): string => `kv.${cache.layer}.${what}${partSize}`;
+  const name = (what: string): string => nameOf(cache, `${what}${partSize}`);
   return {
     meanCounts: b.external(name('meanCounts'), 'kv', 'i32', [C, G, K]),
     keyMeans: b.external(name('keyMeans'), 'kv', 'f32', [C, G, K, H]),
@@ -60,7 +65,7 @@ export function meansOf(b: ProgramBuilder, cache: LayerCache, partSize: number):
   };
 }
 
-/** Names of the buffers of a layer's boxes. */
+/** Names of the buffers of boxes. @param layer the layer whose keys they bound */
 export function boxBufferNames(layer: number, pageSize: number): Readonly<Record<keyof BoxTensors, string>> {
   const name = (what: string): string => `kv.${layer}.${what}${pageSize}`;
   return {
@@ -75,7 +80,7 @@ export function boxBufferNames(layer: number, pageSize: number): Readonly<Record
 export function boxesOf(b: ProgramBuilder, cache: LayerCache, pageSize: number): BoxTensors {
   const { C, K, S, H } = sizes(cache);
   const G = partsOf(S, pageSize, 'page');
-  const names = boxBufferNames(cache.layer, pageSize);
+  const names = boxBufferNames(cache.kvLayer ?? cache.layer, pageSize);
   return {
     boxCounts: b.external(names.boxCounts, 'kv', 'i32', [C, G, K]),
     keyMin: b.external(names.keyMin, 'kv', 'f32', [C, G, K, H]),
@@ -89,7 +94,7 @@ export function columnsOf(b: ProgramBuilder, cache: LayerCache): ProgramTensor {
   const { C, K, S, H } = sizes(cache);
   const { dtype } = cache.kv.keys;
   const columnDType: DType = dtype === 'f32' || dtype === 'bf16' ? dtype : 'f16';
-  return b.external(`kv.${cache.layer}.keyColumns`, 'kv', columnDType, [C, K, H, S]);
+  return b.external(nameOf(cache, 'keyColumns'), 'kv', columnDType, [C, K, H, S]);
 }
 
 /**
@@ -103,7 +108,21 @@ export function sparqMeanSize(cache: LayerCache, policies: readonly AttentionPol
   return Number(cache.kv.keys.shape[2]);
 }
 
-/** Appends the side data of the step's tokens for all policies of a layer, whichever of them attends. */
+/** The side data that the records of a program append already, by the names of buffers. */
+const appendedIn = new WeakMap<ProgramBuilder, Set<string>>();
+
+/** Whether the side data of a buffer is still to be appended in this program. */
+function isNew(b: ProgramBuilder, { name }: ProgramTensor): boolean {
+  const names = appendedIn.get(b) ?? new Set<string>();
+  if (names.has(name)) return false;
+  appendedIn.set(b, names.add(name));
+  return true;
+}
+
+/**
+ * Appends the side data of the step's tokens for all policies of a layer, whichever of them attends; once per program for
+ * layers that attend to the same keys.
+ */
 export function appendSideData(b: ProgramBuilder, cache: LayerCache, policies: readonly AttentionPolicy[]): void {
   const { slots } = cache;
   const { keys, values } = cache.kv;
@@ -113,13 +132,16 @@ export function appendSideData(b: ProgramBuilder, cache: LayerCache, policies: r
   }
   for (const size of meanSizes) {
     const { meanCounts, keyMeans, valueMeans } = meansOf(b, cache, size);
+    if (!isNew(b, meanCounts)) continue;
     b.append('block-mean-append', { slots, keys, values }, {}, { counts: meanCounts, keyMeans, valueMeans });
   }
   for (const size of new Set(policies.flatMap((policy) => pageSizeOf(policy) ?? []))) {
     const { boxCounts, keyMin, keyMax, valueNorms } = boxesOf(b, cache, size);
+    if (!isNew(b, boxCounts)) continue;
     b.append('block-box-append', { slots, keys, values }, {}, { counts: boxCounts, keyMin, keyMax, valueNorms });
   }
   if (policies.some((policy) => policy.kind === 'sparq' && policy.keyLayout === 'both')) {
-    b.append('key-columns-append', { slots, keys }, {}, { columns: columnsOf(b, cache) });
+    const columns = columnsOf(b, cache);
+    if (isNew(b, columns)) b.append('key-columns-append', { slots, keys }, {}, { columns });
   }
 }

@@ -13,7 +13,7 @@ import { choosePages, listPages, takePages, type PageChoice } from './list.js';
 import { PageStaging, type PageItem } from './staging.js';
 import type { OffloadParts } from '../parts.js';
 import type { ChosenProgram } from '../plan.js';
-import { tierBuffers, type StreamShape, type TieredLayer } from '../program.js';
+import { tierBuffersOf, type StreamShape, type TierBuffers, type TieredLayer } from '../program.js';
 
 /** A token of a step. */
 export interface PageQuery {
@@ -28,6 +28,7 @@ const pagesPerRound = 4;
 
 interface Layer {
   readonly shape: StreamShape;
+  readonly names: TierBuffers;
   readonly policy: PageTopKPolicy;
   /** Of `page-topk-attention`. */
   readonly attributes: Attributes;
@@ -82,14 +83,14 @@ export class PageAttention {
 
   /** The pages of a query, for each KV head. */
   async #choose(layer: Layer, { view, row, position }: PageQuery): Promise<OpenChoice[]> {
-    const { shape, policy, attributes, boxes } = layer;
+    const { shape, names, policy, attributes, boxes } = layer;
     const { numHeads, numKvHeads, headDim } = shape;
     const { pageSize } = policy;
     const groupSize = numHeads / numKvHeads;
     const list = listPages(view, { blockSize: this.#parts.pool.manager.blockSize, pageSize }, position, attributes);
     const boxOf = await boxes.read(list);
     const length = numHeads * headDim;
-    const q = await this.#buffers.readFloats(tierBuffers.queries, row * length * 4, length);
+    const q = await this.#buffers.readFloats(names.queries, row * length * 4, length);
     return Array.from({ length: numKvHeads }, (_, kvHead) => {
       const queries = { q, begin: kvHead * groupSize * headDim, groupSize, headDim };
       const choice = choosePages(list, (page) => boxOf(page, kvHead), queries, pageSize, attributes);
@@ -117,7 +118,7 @@ export class PageAttention {
   }
 
   /** Choices that may miss more than the bound, and have candidates left. */
-  async #openChoices({ shape, policy }: Layer, choices: readonly OpenChoice[]): Promise<readonly OpenChoice[]> {
+  async #openChoices({ shape, names, policy }: Layer, choices: readonly OpenChoice[]): Promise<readonly OpenChoice[]> {
     const buffers = this.#buffers;
     const groupSize = shape.numHeads / shape.numKvHeads;
     const open: OpenChoice[] = [];
@@ -125,8 +126,8 @@ export class PageAttention {
       const { item, selection } = choice;
       if (selection.isSpent) continue;
       const begin = (item.tokenRow * shape.numHeads + item.kvHead * groupSize) * 4;
-      const m = await buffers.readFloats(tierBuffers.maxima, begin, groupSize);
-      const l = await buffers.readFloats(tierBuffers.sums, begin, groupSize);
+      const m = await buffers.readFloats(names.maxima, begin, groupSize);
+      const l = await buffers.readFloats(names.sums, begin, groupSize);
       const isGoodEnough = m.every((max, g) => selection.missing(g, max, l[g] as number) <= policy.epsilon);
       if (!isGoodEnough) open.push(choice);
     }
@@ -168,7 +169,7 @@ export class PageAttention {
 function layerOf(
   { host, pool, plan, store }: OffloadParts,
   buffers: OffloadBuffers,
-  { layer, shape }: TieredLayer,
+  { layer, kvLayer, shape }: TieredLayer,
   policy: PageTopKPolicy,
 ): Layer {
   const { numKvHeads, headDim, scale, softCap, window } = shape;
@@ -176,16 +177,18 @@ function layerOf(
   const attributes = { scale, softCap, window, causal: true, ...pageTopKAttributes(policy) };
   const blockBuffer = (name: string): KvBuffer =>
     pool.memory.blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
-  const { keys, values } = kvBufferNames(layer);
-  const names = boxBufferNames(layer, pageSize);
+  const { keys, values } = kvBufferNames(kvLayer);
+  const boxNames = boxBufferNames(kvLayer, pageSize);
   const boxes = {
-    boxCounts: blockBuffer(names.boxCounts),
-    keyMin: blockBuffer(names.keyMin),
-    keyMax: blockBuffer(names.keyMax),
+    boxCounts: blockBuffer(boxNames.boxCounts),
+    keyMin: blockBuffer(boxNames.keyMin),
+    keyMax: blockBuffer(boxNames.keyMax),
   };
   const chosen = plan.chosen.get(layer) as ChosenProgram;
+  const names = tierBuffersOf(shape);
   const staging = new PageStaging({
     buffers,
+    names,
     store,
     executable: host.executables.get(chosen.program) as Executable,
     chosen,
@@ -196,5 +199,5 @@ function layerOf(
     pageSize,
   });
   const reader = new BoxReader({ buffers, store, boxes, numKvHeads, headDim });
-  return { shape, policy, attributes, boxes: reader, staging };
+  return { shape, names, policy, attributes, boxes: reader, staging };
 }

@@ -4,7 +4,7 @@ import type { KvBuffer } from '../../memory/kv-memory.js';
 import { settleAll, type OffloadBuffers } from '../buffers.js';
 import type { PageList } from './list.js';
 import type { ChosenProgram } from '../plan.js';
-import { tierBuffers } from '../program.js';
+import type { TierBuffers } from '../program.js';
 import type { OffloadStore } from '../store.js';
 
 /** The pages of one query and KV head that are attended to together. */
@@ -31,6 +31,7 @@ interface Placement {
 
 export interface PageStagingOptions {
   readonly buffers: OffloadBuffers;
+  readonly names: TierBuffers;
   readonly store: OffloadStore;
   readonly executable: Executable;
   readonly chosen: ChosenProgram;
@@ -59,13 +60,13 @@ export class PageStaging {
 
   /** Copies the pages of items into one half of the staging buffers. */
   async load(items: readonly PageItem[], half: number): Promise<void> {
-    const { buffers, keys, values, chosen, pageSize } = this.#options;
+    const { buffers, names, keys, values, chosen, pageSize } = this.#options;
     const placement = this.#place(items);
     const positionBytes = chosen.stagedPages * pageSize * 4;
     await settleAll([
-      this.#stage(tierBuffers.chosenKeys, keys, placement, half),
-      this.#stage(tierBuffers.chosenValues, values, placement, half),
-      buffers.fill(tierBuffers.chosenPositions, half * positionBytes, positionBytes, (target) =>
+      this.#stage(names.chosenKeys, keys, placement, half),
+      this.#stage(names.chosenValues, values, placement, half),
+      buffers.fill(names.chosenPositions, half * positionBytes, positionBytes, (target) =>
         target.set(new Uint8Array(placement.positions.buffer)),
       ),
     ]);
