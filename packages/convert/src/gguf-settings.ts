@@ -8,6 +8,8 @@ import {
   type Fields,
 } from '@winnow/models';
 import type { Shape } from '@winnow/tensor';
+import { gemma3nPairs } from './gemma3n-settings.js';
+import { gemma4Factors, gemma4Pairs } from './gemma4-settings.js';
 import { f32, ropeToGguf, u32, type GgufPairs } from './rope-values.js';
 
 /** Architectures that GGUF files have under the name of another. */
@@ -23,6 +25,8 @@ export const windowInGguf: readonly string[] = [
   'mixtral',
   'gemma2',
   'gemma3',
+  'gemma3n',
+  'gemma4',
   'gemma-embedding',
   'olmo2',
   'gpt-oss',
@@ -35,7 +39,10 @@ export const latentArchitecture = 'deepseek2';
 /** The activation that GGUF readers assume by default. */
 const usualActivations: Readonly<Record<string, DecoderConfig['activation']>> = {
   ...Object.fromEntries(
-    ['phi2', 'gpt2', 'starcoder2', 'gemma', 'gemma2', 'gemma3', 'gemma-embedding'].map((name) => [name, 'gelu-tanh']),
+    ['phi2', 'gpt2', 'starcoder2', 'gemma', 'gemma2', 'gemma3', 'gemma3n', 'gemma4', 'gemma-embedding'].map((name) => [
+      name,
+      'gelu-tanh',
+    ]),
   ),
   bert: 'gelu-tanh',
   'modern-bert': 'gelu-tanh',
@@ -91,9 +98,11 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
     pairs.push(...words.pairs.filter(([name]) => !isKnown(name)));
     for (const [name, values] of words.tensors) tables.set(name, values);
   }
+  if (architecture === 'gemma4') tables.set('rope_freqs.weight', gemma4Factors(config));
   if (experts !== undefined) pairs.push(...expertPairs(config));
   pairs.push(...ownPairs(fields, description));
-  return { architecture, pairs: pairs.map(([name, value]) => [`${architecture}.${name}`, value]), tables };
+  const last = new Map(pairs); // own pairs replace the usual ones
+  return { architecture, pairs: [...last].map(([name, value]) => [`${architecture}.${name}`, value]), tables };
 }
 
 /** Hybrids whose layers without attention are those without KV heads. */
@@ -190,9 +199,12 @@ function ownPairs(fields: Fields, description: EmbedderDescription): GgufPairs {
     case 'qwen3vlmoe':
       return [rotarySections(countsOf(config.rope?.coordinates ?? []))];
     default:
-      return [];
+      return layeredPairs[config.architecture]?.(fields, description) ?? [];
   }
 }
+
+/** Of architectures whose layers have different sizes. */
+const layeredPairs: Readonly<Record<string, typeof gemma4Pairs>> = { gemma3n: gemma3nPairs, gemma4: gemma4Pairs };
 
 function granitePairs(fields: Fields): GgufPairs {
   const factor = (name: string): GgufValueInput => f32(fields.number(name, 1));

@@ -8,6 +8,8 @@ import {
 } from '@winnow/models';
 import { FormatError } from '@winnow/tensor';
 import { expertSettings, localExpertSettings } from './expert-settings.js';
+import { gemma3nSettings } from './gemma3n-settings.js';
+import { gemma4Settings } from './gemma4-settings.js';
 import { activationNames, latentArchitecture } from './gguf-settings.js';
 import {
   attentionFreeSettings,
@@ -76,6 +78,7 @@ const localExperts: readonly string[] = [
   'granitehybrid',
   'gpt-oss',
   'llama4',
+  'gemma4',
 ];
 
 /** Names of the epsilon where it is not `rms_norm_eps`. */
@@ -128,7 +131,7 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
       ? {}
       : { partial_rotary_factor: rope.rotaryDim / config.headDim }),
   };
-  const scaling = rope && ropeToHub(rope);
+  const scaling = rope && (name === 'gemma4' ? undefined : ropeToHub(rope));
   return {
     ...usual,
     ...(scaling === undefined ? {} : { rope_scaling: scaling }),
@@ -191,6 +194,12 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   phi3: () => ({ sliding_window: null }),
   gemma2: gemma2Settings,
   gemma3: gemma3Settings,
+  gemma3n: (source) => ({
+    ...gemmaActivation(source),
+    ...attentionBias(source),
+    ...gemma3nSettings(source.fields, source.description),
+  }),
+  gemma4: (source) => ({ ...gemmaActivation(source), ...gemma4Settings(source.fields, source.description) }),
   'gemma-embedding': (source) => ({ ...gemma3Settings(source), use_bidirectional_attention: true }),
   gpt2: positionedSettings,
   'nomic-bert': positionedSettings,

@@ -217,6 +217,7 @@ const fusedExperts: Readonly<Record<string, string>> = {
   granitehybrid: 'block_sparse_moe.input_linear.weight',
   'gpt-oss': 'mlp.experts.gate_up_proj',
   llama4: 'feed_forward.experts.gate_up_proj',
+  gemma4: 'experts.gate_up_proj',
 };
 
 function torchType(type: DType | undefined): string {

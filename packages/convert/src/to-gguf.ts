@@ -337,12 +337,17 @@ async function plan(
 const fusedAttention: readonly string[] = ['gpt2', 'phi3', 'nomic-bert', 'modern-bert', 'phi2'];
 /** Architectures whose gate and up are one matrix. */
 const fusedFfn: readonly string[] = ['phi3', 'glm4', 'modern-bert'];
+/** Architectures whose gate and up matrices of experts are one. */
+const fusedExperts: readonly string[] = ['gemma4'];
 
 /** A view of the store with the layout of published files. */
 function showFused(architecture: string, shown: Map<string, Shape>): void {
   if (fusedAttention.includes(architecture)) showFusedAttention(shown);
   for (const name of [...shown.keys()]) {
     if (fusedFfn.includes(architecture) && name.endsWith('.ffn_gate.weight')) shown.delete(name);
+    if (fusedExperts.includes(architecture) && name.endsWith('.ffn_gate_exps.weight')) {
+      shown.set(name.replace('_gate_', '_gate_up_'), [1]);
+    }
   }
   if (!architecture.startsWith('lfm2')) return;
   // the final norm has a different name

@@ -11,6 +11,8 @@ import { gemma } from './architectures/gemma.js';
 import { gemmaEmbedding } from './architectures/gemma-embedding.js';
 import { gemma2 } from './architectures/gemma2.js';
 import { gemma3 } from './architectures/gemma3.js';
+import { gemma3n } from './architectures/gemma3n.js';
+import { gemma4 } from './architectures/gemma4.js';
 import { glm4 } from './architectures/glm4.js';
 import { glm4moe } from './architectures/glm4moe.js';
 import { gpt2 } from './architectures/gpt2.js';
@@ -69,6 +71,8 @@ export const architectures: readonly Architecture[] = [
   gemma2,
   gemmaEmbedding,
   gemma3,
+  gemma3n,
+  gemma4,
   gpt2,
   starcoder2,
   stablelm,

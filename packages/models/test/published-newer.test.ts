@@ -3,6 +3,7 @@ import { test } from 'vitest';
 import {
   attention,
   expectPublished,
+  fourNorms,
   gated,
   linear,
   norms,
@@ -20,7 +21,157 @@ const olmoNorms = {
 const withPrefix = (prefix: string, shapes: Shapes): Shapes =>
   Object.fromEntries(Object.entries(shapes).map(([name, shape]) => [prefix + name, shape]));
 
+/** Gemma 4: the last layer of every `period` has full attention. */
+const gemma4Layers = (numLayers: number, period: number): string[] =>
+  Array.from({ length: numLayers }, (_, layer) =>
+    (layer + 1) % period === 0 ? 'full_attention' : 'sliding_attention',
+  );
+const gemma4Rope = {
+  full_attention: { partial_rotary_factor: 0.25, rope_theta: 1e6, rope_type: 'proportional' },
+  sliding_attention: { rope_theta: 10_000, rope_type: 'default' },
+};
+const gemma4Layer = (hidden: number): Shapes => ({
+  ...norms(fourNorms, hidden),
+  layer_scalar: [1],
+});
+/** What differs between the layers of a type, with full names. */
+const ofLayers = (numLayers: number, shapesOf: (layer: number) => Shapes): Shapes =>
+  Object.assign(
+    {},
+    ...Array.from({ length: numLayers }, (_, layer) =>
+      withPrefix(`model.language_model.layers.${layer}.`, shapesOf(layer)),
+    ),
+  );
+const headNorms = (size: number): Shapes => norms(['self_attn.q_norm', 'self_attn.k_norm'], size);
+
 const published: readonly Published[] = [
+  {
+    // layers that share keys have unused matrices of their own
+    name: 'gemma-4-E2B-it, without its encoders',
+    settings: {
+      model_type: 'gemma4',
+      text_config: {
+        model_type: 'gemma4_text',
+        attention_k_eq_v: false,
+        enable_moe_block: false,
+        final_logit_softcapping: 30,
+        global_head_dim: 512,
+        head_dim: 256,
+        hidden_activation: 'gelu_pytorch_tanh',
+        hidden_size: 1536,
+        hidden_size_per_layer_input: 256,
+        intermediate_size: 6144,
+        layer_types: gemma4Layers(35, 5),
+        max_position_embeddings: 131_072,
+        num_attention_heads: 8,
+        num_global_key_value_heads: null,
+        num_hidden_layers: 35,
+        num_key_value_heads: 1,
+        num_kv_shared_layers: 20,
+        rope_parameters: gemma4Rope,
+        sliding_window: 512,
+        use_bidirectional_attention: null,
+        use_double_wide_mlp: true,
+        vocab_size: 262_144,
+        vocab_size_per_layer_input: 262_144,
+      },
+    },
+    outer: {
+      ...withPrefix('model.language_model.', {
+        'embed_tokens.weight': [262_144, 1536],
+        'embed_tokens_per_layer.weight': [262_144, 35 * 256],
+        ...linear('per_layer_model_projection', 35 * 256, 1536),
+        ...norms(['per_layer_projection_norm'], 256),
+        ...norms(['norm'], 1536),
+      }),
+      'model.embed_vision.embedding_projection.weight': [1536, 768],
+      'model.audio_tower.output_proj.weight': [1536, 1024],
+      ...ofLayers(35, (layer) => {
+        const headDim = (layer + 1) % 5 === 0 ? 512 : 256;
+        return {
+          ...attention(1536, 8 * headDim, headDim),
+          ...headNorms(headDim),
+          ...gated(1536, layer < 15 ? 6144 : 12_288),
+        };
+      }),
+    },
+    layerPrefix: 'model.language_model.layers',
+    layer: {
+      ...gemma4Layer(1536),
+      ...linear('per_layer_input_gate', 256, 1536),
+      ...linear('per_layer_projection', 1536, 256),
+      ...norms(['post_per_layer_input_norm'], 1536),
+    },
+    numParameters: 4_628_569_379,
+    expected: {
+      globalHeads: { numKvHeads: 1, headDim: 512 },
+      kvLayers: Array.from({ length: 35 }, (_, layer) => (layer < 15 ? layer : (layer + 1) % 5 === 0 ? 14 : 13)),
+      rope: { base: 1e6, rotaryDim: 512 },
+    },
+  },
+  {
+    name: 'gemma-4-26B-A4B-it, without its encoder',
+    settings: {
+      model_type: 'gemma4',
+      text_config: {
+        model_type: 'gemma4_text',
+        attention_k_eq_v: true,
+        enable_moe_block: true,
+        final_logit_softcapping: 30,
+        global_head_dim: 512,
+        head_dim: 256,
+        hidden_activation: 'gelu_pytorch_tanh',
+        hidden_size: 2816,
+        hidden_size_per_layer_input: 0,
+        intermediate_size: 2112,
+        layer_types: gemma4Layers(30, 6),
+        max_position_embeddings: 262_144,
+        moe_intermediate_size: 704,
+        num_attention_heads: 16,
+        num_experts: 128,
+        num_global_key_value_heads: 2,
+        num_hidden_layers: 30,
+        num_key_value_heads: 8,
+        num_kv_shared_layers: 0,
+        rope_parameters: gemma4Rope,
+        sliding_window: 1024,
+        top_k_experts: 8,
+        use_bidirectional_attention: 'vision',
+        use_double_wide_mlp: false,
+        vocab_size: 262_144,
+      },
+    },
+    outer: {
+      ...withPrefix('model.language_model.', {
+        'embed_tokens.weight': [262_144, 2816],
+        ...norms(['norm'], 2816),
+      }),
+      'model.embed_vision.embedding_projection.weight': [2816, 1152],
+      ...ofLayers(30, (layer) => {
+        const [headDim, keyDim] = (layer + 1) % 6 === 0 ? [512, 2 * 512] : [256, 8 * 256];
+        const { 'self_attn.v_proj.weight': values, ...others } = attention(2816, 16 * headDim, keyDim);
+        const own = headDim === 512 || values === undefined ? {} : { 'self_attn.v_proj.weight': values };
+        return { ...others, ...own, ...headNorms(headDim) };
+      }),
+    },
+    layerPrefix: 'model.language_model.layers',
+    layer: {
+      ...gemma4Layer(2816),
+      ...norms(['post_feedforward_layernorm_1', 'post_feedforward_layernorm_2', 'pre_feedforward_layernorm_2'], 2816),
+      ...gated(2816, 2112),
+      ...linear('router.proj', 128, 2816),
+      'router.scale': [2816],
+      'router.per_expert_scale': [128],
+      'experts.gate_up_proj': [128, 2 * 704, 2816],
+      'experts.down_proj': [128, 2816, 704],
+    },
+    numParameters: 25_233_141_790,
+    expected: {
+      globalHeads: { numKvHeads: 2, headDim: 512 },
+      experts: { numExperts: 128, numChosen: 8, ffnDim: 704, normalize: true },
+      slidingWindow: 1024,
+    },
+  },
   {
     name: 'OLMo-2-1124-7B',
     settings: {

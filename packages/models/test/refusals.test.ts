@@ -27,6 +27,10 @@ const latents = {
 };
 const eightExperts = { n_routed_experts: 8, num_experts_per_tok: 3 };
 const topOne = { num_local_experts: 4, num_experts_per_tok: 1 };
+const unshared = { num_kv_shared_layers: 0 };
+const globalRope = (changes: object): object => ({
+  rope_parameters: { full_attention: { rope_type: 'proportional', rope_theta: 10_000, ...changes } },
+});
 const rope = (type: string, more: object = {}): object => ({ rope_scaling: { type, ...more } });
 
 test.each([
@@ -57,6 +61,27 @@ test.each([
   ['gemma3_text', { attn_logit_softcapping: 50 }, /attn_logit_softcapping: expected 0, got 50/],
   ['gemma3', { use_bidirectional_attention: true }, /use_bidirectional_attention: expected false, got true/],
   ['gemma3_text', { sliding_window_pattern: 0 }, /sliding_window_pattern: expected a positive integer/],
+  ['gemma3n_text', { ...unshared, altup_num_inputs: 1 }, /altup_num_inputs: expected a number from 2 to 64, got 1/],
+  ['gemma3n_text', { ...unshared, altup_active_idx: 4 }, /altup_active_idx: expected a number below 4, got 4/],
+  [
+    'gemma3n_text',
+    { ...unshared, activation_sparsity_pattern: [1, 0] },
+    /sparsity_pattern: expected an array of 2 numbers/,
+  ],
+  ['gemma3n_text', { ...unshared, intermediate_size: [12] }, /FFN sizes: expected 2, got an array of 1/],
+  ['gemma4_text', { use_bidirectional_attention: 'all' }, /expected vision or false, got "all"/],
+  ['gemma4_text', { num_kv_shared_layers: 2 }, /layers that share keys: expected fewer than 2, got 2/],
+  [
+    'gemma4_text',
+    { num_kv_shared_layers: 1, layer_types: ['sliding_attention', 'full_attention'] },
+    /layers that share keys: expected an earlier layer of the same type for each, got 1/,
+  ],
+  ['gemma4_text', globalRope({ rope_type: 'yarn' }), /rope_type: expected default or proportional, got "yarn"/],
+  ['gemma4_text', globalRope({ factor: 2 }), /factor: expected 1, got 2/],
+  ['gemma4_text', globalRope({ partial_rotary_factor: 2 }), /expected a number from 0 to 1, got 2/],
+  ['gemma4_text', { per_layer_config: { 0: { head_dim: 8 } } }, /per_layer_config: expected head_dim and/],
+  ['gemma4_text', { per_layer_config: { 1: { sliding_window: 8 } } }, /per_layer_config: expected head_dim and/],
+  ['gemma4_text', { per_layer_config: { 1: { num_key_value_heads: 3 } } }, /KV heads: expected a divisor of 2 heads/],
   ['deepseek_v2', { topk_method: 'noaux_tc' }, /topk_method: expected greedy or group_limited_greedy, got/],
   [
     'deepseek_v3',
@@ -127,6 +152,8 @@ test.each([
   if (message !== undefined) await expect(described).rejects.toThrow(message);
 });
 
+const swa = { 'attention.key_length_swa': 4, 'attention.key_length': 4, 'attention.sliding_window': 4 };
+
 const gguf = (architecture: string, changes: object): Record<string, unknown> => {
   const settings = {
     embedding_length: 8,
@@ -157,6 +184,13 @@ test.each([
     { 'attention.sliding_window': 4, 'attention.sliding_window_pattern': [1] },
     /sliding_window_pattern: expected an array of 2/,
   ],
+  ['gemma4', { ...swa, 'attention.sliding_window': 0 }, /sliding_window: expected a positive integer, got 0/],
+  [
+    'gemma4',
+    { ...swa, 'attention.head_count_kv': [1, 2], 'attention.sliding_window_pattern': [1, 1] },
+    /head_count_kv: expected one number for layers with the sliding window and one for the others/,
+  ],
+  ['gemma4', { ...swa, feed_forward_length: [12] }, /feed_forward_length: expected an array of 2, got an array of 1/],
   ['llama4', { 'attention.sliding_window': 0 }, /llama4\.attention\.sliding_window: expected the size of chunks/],
   [
     'llama4',

@@ -1,6 +1,6 @@
 /**
- * Models with experts, chunks and recurrent states, step by step without sessions: against the float64 log-probabilities with two
- * sequences in every step, and continuing from a state that an earlier step left in another row.
+ * Models with experts, chunks, shared keys and recurrent states, step by step without sessions: against the float64 log-probabilities
+ * with two sequences in every step, and continuing from a state that an earlier step left in another row.
  */
 import { type Backend } from '@winnow/ops';
 import { sampled } from '@winnow/test-utils';
@@ -20,6 +20,9 @@ const names = [
   'qwen35moe',
   'granitehybrid-moe',
   'llama4',
+  'gemma3n',
+  'gemma4',
+  'gemma4-moe',
   'falcon-h1-norm',
   'mamba2',
   'falcon-mamba',

@@ -1,4 +1,4 @@
-/** Learned sinks, latents and chunks with the KV cache in tiers: the results of a session do not depend on where its pages are. */
+/** Learned sinks, latents, chunks and shared keys with the cache in tiers: results of a session do not depend on where its pages are. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
 import { writeGguf } from '@winnow/gguf';
@@ -79,6 +79,12 @@ test.each([
   ['gpt-oss', 'decode=page-topk:budget=all,page=32'],
   ['deepseek3', 'dense'],
   ['deepseek3', 'decode=page-topk:budget=2,page=32,window=20'],
+  ['gemma4', 'dense'],
+  ['gemma4', 'decode=page-topk:budget=2,page=32,window=20'],
+  ['gemma4', 'decode=page-topk:budget=all,page=32'],
+  ['gemma3n', 'dense'],
+  ['gemma4-moe', 'dense'],
+  ['gemma4-moe', 'decode=page-topk:budget=2,page=32,window=20'],
 ])('%s, %s: as without tiers', (name, attention) => expectSame(attention, name, async () => undefined));
 
 test('eviction by attention mass is refused', async () => {

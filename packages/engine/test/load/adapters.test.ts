@@ -270,7 +270,7 @@ describe.skipIf(llama === undefined)(`invalid adapters${needs}`, () => {
   });
 });
 
-/** Fused matrices; attention with biases and learned sinks, latents, partial rotation or norms; experts after it. */
+/** Fused matrices; attention with biases and learned sinks, latents, partial rotation or norms; experts after it; keys that are shared. */
 const others = {
   phi3: { 'model.layers.0.self_attn.qkv_proj': [192, 64, 4], 'model.layers.1.mlp.gate_up_proj': [192, 64, 4] },
   'gpt-oss': { 'model.layers.0.self_attn.q_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 48, 4] },
@@ -283,6 +283,9 @@ const others = {
   glm4moe: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
   deepseek2: { 'model.layers.0.mlp.up_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 40, 4] },
   olmo3: { 'model.layers.0.self_attn.k_proj': [16, 32, 4], 'model.layers.1.mlp.down_proj': [32, 128, 4] },
+  gemma4: { 'model.layers.3.self_attn.k_proj': [16, 16, 4], 'model.layers.4.mlp.down_proj': [16, 64, 4] },
+  'gemma4-moe': { 'model.layers.2.self_attn.k_proj': [16, 16, 4], 'model.layers.1.mlp.down_proj': [16, 32, 4] },
+  gemma3n: { 'model.layers.1.laurel.linear_left': [8, 16, 4], 'model.layers.5.per_layer_input_gate': [4, 16, 4] },
 } as const;
 
 describe.each(Object.entries(others))('adapters on %s', (name, modules) => {

@@ -43,7 +43,7 @@ const needs = path === undefined ? ' (needs ../shared/data/goldens)' : '';
 const cases = [
   ...(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as const).map((dtype) => ['llama', dtype, path] as const),
   ['gpt-oss', 'q8_0', gptOss] as const,
-  ...(['granitemoe', 'glm4moe', 'deepseek2', 'llama4', 'olmo3', 'phi3-lengths'] as const).map(
+  ...(['granitemoe', 'glm4moe', 'deepseek2', 'llama4', 'olmo3', 'phi3-lengths', 'gemma3n', 'gemma4'] as const).map(
     (name) => [name, 'q8_0', archPath(name, 'model.gguf')] as const,
   ),
 ];

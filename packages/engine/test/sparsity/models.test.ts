@@ -43,11 +43,11 @@ async function rowsOf(model: Model): Promise<Float32Array[][]> {
 }
 
 /** Layers so small that the predictors take more memory than tiers would save. */
-const tooSmall: readonly string[] = ['smollm3', 'granitehybrid', 'falcon-h1', 'falcon-h1-norm'];
+const tooSmall: readonly string[] = ['smollm3', 'granitehybrid', 'falcon-h1', 'falcon-h1-norm', 'gemma4'];
 
 const names = Object.values(goldenNames)
   .flat()
-  .filter((name) => !/moe|mixtral|gpt-oss|deepseek|llama4|mamba/.test(name));
+  .filter((name) => !/moe|mixtral|gpt-oss|deepseek|llama4|mamba|gemma3n/.test(name));
 
 for (const [index, name] of names.entries()) {
   const path = archPath(name, 'model.gguf');

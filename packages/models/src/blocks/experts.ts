@@ -165,7 +165,7 @@ function checkGroups(fields: Fields, { numExperts, numChosen }: ExpertConfig, gr
 
 /** Hugging Face names of the module with experts and of an expert's three matrices. */
 export interface HubExpertNames {
-  /** Module within a layer. Default: `mlp`. */
+  /** Module within a layer, empty for the layer itself. Default: `mlp`. */
   readonly module?: string;
   /** Default: `gate_proj up_proj down_proj`. */
   readonly matrices?: readonly [gate: string, up: string, down: string];
@@ -197,7 +197,8 @@ export function expertTensors(
 ): WeightRequest[] {
   const { numExperts, ffnDim } = experts;
   const names = tensorNames(file);
-  const hub = `model.layers.${layer}.${layout.module ?? 'mlp'}`;
+  const { module = 'mlp' } = layout;
+  const hub = `model.layers.${layer}${module === '' ? '' : `.${module}`}`;
   const shapes = { gate: [ffnDim, hiddenDim], up: [ffnDim, hiddenDim], down: [hiddenDim, ffnDim] } as const;
   const bias = layout.hasBias === true ? 'required' : 'none';
   const routerNames = [`blk.${layer}.ffn_gate_inp`, `${hub}.${layout.router ?? 'gate'}`] as const;
@@ -336,11 +337,18 @@ export function feedForwardOf(
 /**
  * The weighted sum `sum_e w_e down_e(act(gate_e x) * up_e x)` of the selected experts for normalized inputs `[T, E]`,
  * plus the shared expert if there is one, times `sigmoid(g x)` if it has a gate.
+ * @param routerInput what the router of a layer reads. Default: x
  */
-function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, experts: ExpertConfig): ProgramTensor {
+export function expertFeedForward(
+  step: DecoderStep,
+  layer: number,
+  x: ProgramTensor,
+  experts: ExpertConfig,
+  routerInput: (layer: number) => ProgramTensor = () => x,
+): ProgramTensor {
   const { b, config, weight } = step;
   const { numChosen } = experts;
-  const { ids, weights } = route(step, layer, x, experts);
+  const { ids, weights } = route(step, layer, routerInput(layer), experts);
   const scaled = experts.scalesInput === true ? b.activation('scale-rows', { x, scales: weights }) : x;
   const input = b.reshape(scaled, ['T', 1, config.hiddenDim]);
   const biased = (kind: ExpertMatrix, y: ProgramTensor): ProgramTensor => {
@@ -366,7 +374,8 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
     ids,
     numExperts: experts.numExperts,
     numChosen,
-    predict: (other) => (experts.layers[other] === true ? route(step, other, x, experts).ids : undefined),
+    predict: (other) =>
+      experts.layers[other] === true ? route(step, other, routerInput(other), experts).ids : undefined,
   };
   let products: ProgramTensor | undefined;
   for (const pass of step.experts?.(b, node) ?? [undefined]) {
@@ -378,8 +387,24 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
   const y =
     experts.scalesInput === true
       ? b.reshape(results, ['T', config.hiddenDim])
-      : b.activation('expert-combine', { x: results, weights });
+      : b.activation('expert-combine', { x: results, weights: withFactors(step, layer, ids, weights) });
   return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
+}
+
+/** The weights of the selected experts times the factors of these experts, in models that have them. */
+function withFactors(
+  { b, optionalWeight }: DecoderStep,
+  layer: number,
+  ids: ProgramTensor,
+  weights: ProgramTensor,
+): ProgramTensor {
+  const factors = optionalWeight(`blk.${layer}.ffn_down_exps.scale`);
+  if (factors === undefined) return weights;
+  const [numChosen, numExperts] = [Number(weights.shape[1]), Number(factors.shape[0])];
+  // added to zeros, biases of one value are a lookup of the factors
+  const zeros = b.activation('scale', { x: b.reshape(weights, ['T', numChosen, 1]) }, { factor: 0 });
+  const chosen = b.activation('expert-bias', { x: zeros, ids, bias: b.reshape(factors, [numExperts, 1]) });
+  return b.activation('multiply', { a: weights, b: b.reshape(chosen, ['T', numChosen]) });
 }
 
 /** The experts that the router of a layer selects. */

@@ -57,6 +57,9 @@ export interface QuantizeOptions {
 const alwaysFloat =
   /(norm|position_embd|token_types|sparse_linear|ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv|ssm_alpha|ssm_beta)\.weight$/;
 
+/** Matrices that mix streams of hidden states, and one that computes the inputs of all layers, as in llama.cpp. */
+const mixing = /(altup_\w+|laurel_[lr]|per_layer_model_proj)\.weight$/;
+
 /** @throws {ArgumentError} for a type that weights cannot be converted to */
 export function checkQuantizeType(argument: string, dtype: string): void {
   const types: readonly string[] = [...quantizeTypes, ...Object.keys(recipes)];
@@ -74,7 +77,7 @@ export function quantizedDType(
   { name, shape, dtype: own, isFloat }: Pick<Weight, 'name' | 'shape' | 'dtype' | 'isFloat'>,
   { dtype: type, isTied, numLayers, allowRequantize = false }: QuantizeOptions,
 ): { readonly dtype: DType; readonly reason?: string; readonly wouldRequantize?: true } {
-  if (shape.length < 2 || isFloat === true || alwaysFloat.test(name)) return { dtype: own };
+  if (shape.length < 2 || isFloat === true || alwaysFloat.test(name) || mixing.test(name)) return { dtype: own };
   const recipe = recipes[type];
   const dtype = recipe !== undefined && isSensitive(name, numLayers) ? recipe.finer : mainDType(type);
   const isBlocks = (type: DType): boolean => dtypeInfo(type).blockSize > 1;

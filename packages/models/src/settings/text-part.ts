@@ -22,6 +22,17 @@ export const visionLanguageParts: TextPart = {
   ),
 };
 
+/** Names of checkpoints with a language model and encoders of images and sound. */
+export const multimodalParts: TextPart = {
+  renamed: [
+    ['model.language_model.', 'model.'],
+    ['language_model.', ''],
+  ],
+  otherParts: /* @__PURE__ */ ['', 'model.'].flatMap((outer) =>
+    ['vision_tower.', 'vision_embedder.', 'embed_vision.', 'audio_tower.', 'embed_audio.'].map((name) => outer + name),
+  ),
+};
+
 /** Reads `text_config`, or the settings of the whole checkpoint without it, and the tensors of the language model. */
 export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): ModelFile {
   const { format, fields, store } = file;

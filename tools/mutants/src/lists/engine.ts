@@ -10,6 +10,13 @@ export const engineMutants: readonly Mutant[] = [
     only: 'llama4',
   },
   {
+    file: 'packages/engine/src/kv-offload/stream.ts',
+    find: 'const { keys, values } = kvBufferNames(kvLayer);',
+    replace: 'const { keys, values } = kvBufferNames(layer % 4);',
+    tests: ['packages/engine/test/kv-offload/sinks.test.ts'],
+    only: 'gemma4, dense',
+  },
+  {
     file: 'packages/engine/src/generation/sampler.ts',
     find: 'if (mask !== undefined) for (let i = 0; i < numKept; i++)',
     replace: 'if (mask !== undefined) for (let i = 1; i < numKept; i++)',

@@ -61,6 +61,20 @@ export const modelsMutants: readonly Mutant[] = [
     tests: ['packages/engine/test/goldens/rotary-lengths.test.ts'],
   },
   {
+    file: 'packages/models/src/architectures/gemma4-settings.ts',
+    find: 'windowedLayers.lastIndexOf(isWindowed, firstShared - 1)',
+    replace: 'windowedLayers.indexOf(isWindowed)',
+    tests: ['packages/engine/test/goldens/architectures.test.ts'],
+    only: 'gemma4/',
+  },
+  {
+    file: 'packages/models/src/program/decoder-program.ts',
+    find: 'if (isRead(layer)) return layer;',
+    replace: 'if (isRead(layer)) return 0;',
+    tests: ['packages/engine/test/goldens/shared-keys.test.ts'],
+    only: 'gemma4: embeddings',
+  },
+  {
     file: 'packages/models/src/architectures/llama4.ts',
     find: 'length: 8192, offset: 1 };',
     replace: 'length: 8192, offset: 0 };',
