@@ -92,11 +92,14 @@ function vocabularyOf(
     default:
       break;
   }
+  const merges = mergesOf(model);
   const isMarked = JSON.stringify([json.value['normalizer'], json.value['pre_tokenizer']]).includes(spaceMark);
   if (model.optionalBoolean('byte_fallback') === true || isMarked) {
-    return checked({ ...common, ...sentencePiece(json, parts), ...ids }, tokenizer);
+    const pieces = { ...common, ...sentencePiece(json, parts), ...ids };
+    // GGUF readers begin texts of this model with BOS
+    const own = architecture === 'gemma4' && addBos ? { ...pieces, model: 'gemma4', merges } : pieces;
+    return checked(own, tokenizer) ?? checked(pieces, tokenizer);
   }
-  const merges = mergesOf(model);
   const names = [
     architectures.find(({ name }) => name === architecture)?.preTokenizer,
     ...usualPres,

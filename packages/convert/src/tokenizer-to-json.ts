@@ -86,7 +86,9 @@ function candidates(vocabulary: GgufVocabulary, source: Tokenizer): Json[] {
         ),
       );
     case 'llama':
-      return [frame(sentencePiece(vocabulary, vocab))];
+      return [frame(sentencePiece(vocabulary, vocab, scoredMerges(vocabulary)))];
+    case 'gemma4':
+      return [frame(sentencePiece({ ...vocabulary, addSpacePrefix: false }, vocab, vocabulary.merges ?? []))];
     case 'bert':
       return [frame(wordPiece(vocabulary, source))];
     default:
@@ -143,8 +145,7 @@ function surroundings({ tokens, model }: GgufVocabulary, source: Tokenizer): Jso
 }
 
 /** Every split of a token into two tokens is a merge; better scores come first. */
-function sentencePiece(vocabulary: GgufVocabulary, vocab: Json): Json {
-  const { tokens, scores, tokenTypes, unkId, addSpacePrefix = true } = vocabulary;
+function scoredMerges({ tokens, scores, tokenTypes }: GgufVocabulary): unknown[] {
   const idOf = new Map(tokens.map((text, id) => [text, id]));
   const merges: { readonly left: number; readonly right: number; readonly score: number; readonly id: number }[] = [];
   tokens.forEach((text, id) => {
@@ -157,6 +158,12 @@ function sentencePiece(vocabulary: GgufVocabulary, vocab: Json): Json {
     }
   });
   merges.sort((a, b) => b.score - a.score || a.id - b.id);
+  return merges.map(({ left, right }) => [tokens[left], tokens[right]]);
+}
+
+/** Characters with marks instead of spaces, and bytes for unknown ones. */
+function sentencePiece(vocabulary: GgufVocabulary, vocab: Json, merges: readonly unknown[]): Json {
+  const { tokens, tokenTypes, unkId, addSpacePrefix = true } = vocabulary;
   const hasBytes = tokenTypes !== undefined && Array.from(tokenTypes).includes(tokenType.byte);
   const unknown = unkId ?? (tokens[0] === '<unk>' ? 0 : undefined);
   return {
@@ -183,7 +190,7 @@ function sentencePiece(vocabulary: GgufVocabulary, vocab: Json): Json {
       byte_fallback: hasBytes,
       ignore_merges: false,
       vocab,
-      merges: merges.map(({ left, right }) => [tokens[left], tokens[right]]),
+      merges,
     },
   };
 }
