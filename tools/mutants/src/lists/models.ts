@@ -61,7 +61,7 @@ export const modelsMutants: readonly Mutant[] = [
     tests: ['packages/engine/test/goldens/rotary-lengths.test.ts'],
   },
   {
-    file: 'packages/models/src/architectures/gemma4-settings.ts',
+    file: 'packages/models/src/blocks/normed-attention.ts',
     find: 'windowedLayers.lastIndexOf(isWindowed, firstShared - 1)',
     replace: 'windowedLayers.indexOf(isWindowed)',
     tests: ['packages/engine/test/goldens/architectures.test.ts'],
@@ -73,6 +73,20 @@ export const modelsMutants: readonly Mutant[] = [
     replace: 'if (isRead(layer)) return 0;',
     tests: ['packages/engine/test/goldens/shared-keys.test.ts'],
     only: 'gemma4: embeddings',
+  },
+  {
+    file: 'packages/models/src/blocks/alternating-updates.ts',
+    find: 'const own = columns(step, weights, index * numStreams, numStreams);',
+    replace: 'const own = columns(step, weights, 0, numStreams);',
+    tests: ['packages/engine/test/goldens/architectures.test.ts'],
+    only: 'gemma3n',
+  },
+  {
+    file: 'packages/models/src/blocks/experts.ts',
+    find: 'if (factors === undefined) return weights;',
+    replace: 'if (factors !== undefined) return weights; else return weights;',
+    tests: ['packages/engine/test/goldens/architectures.test.ts'],
+    only: 'gemma4-moe',
   },
   {
     file: 'packages/models/src/architectures/llama4.ts',
