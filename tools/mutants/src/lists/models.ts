@@ -84,7 +84,7 @@ export const modelsMutants: readonly Mutant[] = [
   {
     file: 'packages/models/src/blocks/experts.ts',
     find: 'if (factors === undefined) return weights;',
-    replace: 'if (factors !== undefined) return weights; else return weights;',
+    replace: 'if (factors !== undefined) return weights;',
     tests: ['packages/engine/test/goldens/architectures.test.ts'],
     only: 'gemma4-moe',
   },
