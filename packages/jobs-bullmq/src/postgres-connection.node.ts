@@ -9,8 +9,8 @@ import { sourceOf } from './source.js';
 
 /** Marks a schema as ours, as its comment. */
 const mark = 'job store of Winnow, version 3';
-/** Heartbeats do not wait for a long listing. */
-const maxConnections = 4;
+/** Calls run one at a time, by the lock of the schema; each connection plans their statements for itself. */
+const maxConnections = 2;
 const retryMs = 100;
 
 export class FunctionConnection implements Scripts {

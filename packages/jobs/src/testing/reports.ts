@@ -39,6 +39,7 @@ function testEvents(use: UseBench): void {
     await store.cancel('before');
     const ending = new AbortController();
     const events = store.events({ signal: ending.signal });
+    await store.counts('before'); // the server has seen where the events begin
     await other.enqueue('batch', jobsOf(['a']));
     const job = await claimOne(other, 60_000);
     await other.heartbeat(job, 60_000, 0.5);

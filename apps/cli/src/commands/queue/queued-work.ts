@@ -10,6 +10,9 @@ import type { CommandContext } from '../command-host.js';
 import { openQueue, withoutPassword } from './open-queue.js';
 
 const pollMs = 250;
+/** While so many jobs wait, the end is not near: a database counts each of them. */
+const manyWaiting = 100;
+const manyPollMs = 1000;
 /** Time after which the command reports that no worker is running. */
 const lonelyMs = 5000;
 
@@ -82,7 +85,7 @@ async function untilDone(
         warn(`no worker answers the ${unit}; winnow worker --queue ${withoutPassword(url)} starts one`);
         lonelySinceMs = Infinity;
       }
-      await sleep(pollMs, undefined, { signal: ending }).catch(() => {});
+      await sleep(waiting > manyWaiting ? manyPollMs : pollMs, undefined, { signal: ending }).catch(() => {});
       if (!ending.aborted) continue;
       throw new InterruptedError(
         `interrupted after ${numDone} of ${total} ${unit}; workers go on, and the same command waits for them`,
