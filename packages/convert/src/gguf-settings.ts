@@ -164,11 +164,7 @@ function ownPairs(fields: Fields, description: EmbedderDescription): GgufPairs {
     case 'granitemoe':
       return granitePairs(fields);
     case 'granitehybrid':
-      return [
-        ...granitePairs(fields),
-        ...stateSpacePairs(fields, fields.count('mamba_expand', 2) * config.hiddenDim),
-        ['rope.scaling.finetuned', config.rope !== undefined],
-      ];
+      return graniteHybridPairs(fields, config);
     case 'falcon-h1':
       return stateSpacePairs(fields, weights.get('blk.0.ssm_out.weight')?.shape[1] as number);
     case 'mamba':
@@ -193,6 +189,8 @@ function ownPairs(fields: Fields, description: EmbedderDescription): GgufPairs {
       return [['shortconv.l_cache', u32(fields.count('conv_L_cache', 3))]];
     case 'qwen35':
     case 'qwen35moe':
+      return [...deltaPairs(fields, config), coordinatePairs(fields)];
+    case 'qwen3next':
       return deltaPairs(fields, config);
     case 'qwen2vl':
     case 'qwen3vl':
@@ -213,6 +211,14 @@ function granitePairs(fields: Fields): GgufPairs {
     ['attention.scale', factor('attention_multiplier')],
     ['residual_scale', factor('residual_multiplier')],
     ['logit_scale', factor('logits_scaling')],
+  ];
+}
+
+function graniteHybridPairs(fields: Fields, { hiddenDim, rope }: DecoderConfig): GgufPairs {
+  return [
+    ...granitePairs(fields),
+    ...stateSpacePairs(fields, fields.count('mamba_expand', 2) * hiddenDim),
+    ['rope.scaling.finetuned', rope !== undefined],
   ];
 }
 
@@ -348,18 +354,21 @@ function deltaPairs(fields: Fields, { recurrentLayers = [] }: DecoderConfig): Gg
   const numValueHeads = fields.count('linear_num_value_heads', 32);
   const interval = recurrentLayers.indexOf(false) + 1;
   const isRegular = interval > 0 && recurrentLayers.every((is, layer) => is === ((layer + 1) % interval !== 0));
-  const nested = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as { mrope_section?: number[] };
   return [
     ['ssm.conv_kernel', u32(fields.count('linear_conv_kernel_dim', 4))],
     ['ssm.state_size', u32(fields.count('linear_key_head_dim', 128))],
     ['ssm.group_count', u32(fields.count('linear_num_key_heads', 16))],
     ['ssm.time_step_rank', u32(numValueHeads)],
     ['ssm.inner_size', u32(numValueHeads * fields.count('linear_value_head_dim', 128))],
-    rotarySections(nested.mrope_section ?? []),
     isRegular
       ? ['full_attention_interval', u32(interval)]
       : ['attention.recurrent_layers', { type: 'array', elementType: 'bool', value: recurrentLayers }],
   ];
+}
+
+function coordinatePairs(fields: Fields): GgufPairs[number] {
+  const nested = (fields.raw('rope_parameters') ?? fields.raw('rope_scaling') ?? {}) as { mrope_section?: number[] };
+  return rotarySections(nested.mrope_section ?? []);
 }
 
 /** How many pairs are rotated by time, row and column. */

@@ -216,6 +216,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   lfm2moe: ({ fields, description }) => lfm2Settings(fields, description),
   qwen35: ({ fields, description }) => deltaSettings(fields, description.config),
   qwen35moe: ({ fields, description }) => deltaSettings(fields, description.config),
+  qwen3next: ({ fields, description }) => deltaSettings(fields, description.config),
   bert: bertSettings,
   'xlm-roberta': (source) => {
     const { fields, description } = source;

@@ -1,6 +1,14 @@
 /** Maps the weights of a model to the tensors of a format: fused, transposed and offset as its requests specify. */
 import type { StoredTensor } from '@winnow/bytes';
-import { reencodedView, reshapedView, rowsView, transposedView, type Weight, type WeightRequest } from '@winnow/models';
+import {
+  gatheredRowsView,
+  reencodedView,
+  reshapedView,
+  rowsView,
+  transposedView,
+  type Weight,
+  type WeightRequest,
+} from '@winnow/models';
 import { FormatError, type DType, type Shape } from '@winnow/tensor';
 import { concatenatedView, mappedF32View, mergedMatricesView, zerosView } from './views.js';
 
@@ -66,13 +74,21 @@ function wholeOf(name: string, parts: readonly WeightRequest[], encoded: readonl
   if (rows.step === undefined) {
     // rows before the first part belong to no weight, such as positions of padding
     const unused = rows.begin === 0 ? [] : [zerosView(name, first.dtype, [rows.begin, ...rest])];
-    return concatenatedView(name, [rows.total, ...rest], [...unused, first, ...others]);
+    const joined = concatenatedView(name, [rows.total, ...rest], [...unused, first, ...others]);
+    return rows.storedRowOf === undefined ? joined : permutedView(joined, rows.storedRowOf);
   }
   const places = parts.map(({ rows: own }) => ({ begin: own?.begin ?? 0, step: own?.step ?? 1 }));
   const stack = mergedMatricesView(name, rows.total, encoded, places);
   if (rows.isFlat !== true) return stack;
   const [numMatrices, numRows, ...columns] = stack.shape as readonly [number, number, ...number[]];
   return reshapedView(stack, [numMatrices * numRows, ...columns]);
+}
+
+/** A view whose row `storedRowOf(i)` is row `i` of `stored`. */
+function permutedView(stored: StoredTensor, storedRowOf: (row: number) => number): StoredTensor {
+  const from = new Int32Array(stored.shape[0] as number);
+  for (let row = 0; row < from.length; row++) from[storedRowOf(row)] = row;
+  return gatheredRowsView(stored, stored.shape, (row) => from[row] as number);
 }
 
 /** Blocks cannot be split: stored unquantized. */

@@ -46,6 +46,7 @@ import { qwen2moe } from './architectures/qwen2moe.js';
 import { qwen3 } from './architectures/qwen3.js';
 import { qwen35 } from './architectures/qwen35.js';
 import { qwen35moe } from './architectures/qwen35moe.js';
+import { qwen3next } from './architectures/qwen3next.js';
 import { qwen3vl, qwen3vlmoe } from './architectures/qwen3vl.js';
 import { qwen3moe } from './architectures/qwen3moe.js';
 import { siglip } from './architectures/siglip.js';
@@ -94,6 +95,7 @@ export const architectures: readonly Architecture[] = [
   lfm2moe,
   qwen35,
   qwen35moe,
+  qwen3next,
   falconH1,
   mamba2,
   mamba,

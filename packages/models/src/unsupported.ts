@@ -3,14 +3,13 @@
 /** What the programs of this package cannot express, in words that complete "it needs". */
 const needs = {
   stateSpace: 'a description of its state-space layers (Mamba)',
-  linear: 'the recurrence of RWKV',
+  linear: 'the recurrence, the shifted tokens and the channel mixing of RWKV',
   encoderDecoder: 'an encoder and cross-attention',
   encoderPositions: 'the positions and tokens of this encoder',
   taskAdapters: 'rotary positions in these blocks and an adapter per task, also of the embedding table',
   image: 'an image encoder that is not read yet',
   parallel: 'the parallel blocks of this family',
   alibi: 'ALiBi position biases',
-  fusedDelta: 'the fused projections of its gated delta layers',
   own: 'a description of its layers',
 } as const;
 
@@ -25,12 +24,11 @@ export interface UnsupportedFamily {
 
 const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest: string])[] = [
   ['minicpm3 kimi glm-dsa glm_moe_dsa glm4_moe_lite mistral4 deepseek_v32 deepseek_v4', 'own', 'deepseek2'],
-  ['deepseek_vl deepseek_ocr', 'image', 'deepseek2'],
+  ['deepseek_vl deepseek_ocr deepseek2-ocr', 'image', 'deepseek2'],
   ['jamba bamba zamba nemotron_h plamo2', 'stateSpace', 'granitehybrid'],
   ['ernie4_5-moe ernie4_5_moe', 'own', 'ernie4_5'],
   ['deepseek dots1 bailingmoe', 'own', 'glm4moe'],
   ['rwkv arwkv', 'linear', 'qwen35'],
-  ['qwen3next qwen3_next', 'fusedDelta', 'qwen35moe'],
   ['t5 mt5 umt5 bart mbart marian whisper', 'encoderDecoder', 'bert'],
   ['roberta camembert', 'encoderPositions', 'xlm-roberta'],
   ['jina-bert-v3', 'taskAdapters', 'nomic-bert'],

@@ -209,6 +209,77 @@ describe('qwen35 as a folder', () => {
   });
 });
 
+/** Layers without experts, so that the model is that of the tests above. */
+const dense = { num_experts: 2, num_experts_per_tok: 1, moe_intermediate_size: 4, shared_expert_intermediate_size: 4 };
+const perKey = numValueHeads / numKeyHeads;
+const rowsOf = ({ values }: TruthWeight, begin: number, count: number): number[] => [
+  ...values.subarray(begin * hidden, (begin + count) * hidden),
+];
+/** A matrix with `count` rows of each part for one key head after another; a part begins at a row of its tensor. */
+const byHead = (parts: readonly (readonly [of: TruthWeight, begin: number, count: number])[]): TruthWeight => {
+  const heads = Array.from({ length: numKeyHeads }, (_, head) => head);
+  const values = heads.flatMap((head) =>
+    parts.flatMap(([weight, begin, count]) => rowsOf(weight, begin + head * count, count)),
+  );
+  return { shape: [values.length / hidden, hidden], values: Float32Array.from(values) };
+};
+const fusedOf = (layer: number): { qkvz: TruthWeight; ba: TruthWeight } => {
+  const part = (name: string): TruthWeight => of(`model.layers.${layer}.linear_attn.in_proj_${name}.weight`);
+  const keyRows = numKeyHeads * keyDim;
+  return {
+    qkvz: byHead([
+      [part('qkv'), 0, keyDim],
+      [part('qkv'), keyRows, keyDim],
+      [part('qkv'), 2 * keyRows, perKey * valueDim],
+      [part('z'), 0, perKey * valueDim],
+    ]),
+    ba: byHead([
+      [part('b'), 0, perKey],
+      [part('a'), 0, perKey],
+    ]),
+  };
+};
+
+describe('qwen3next, whose projections are fused head by head', () => {
+  test('as a folder', async () => {
+    const fused: Weights = new Map([...weights].filter(([name]) => !name.includes('in_proj_')));
+    for (const layer of [0, 2]) {
+      const { qkvz, ba } = fusedOf(layer);
+      fused.set(`model.layers.${layer}.linear_attn.in_proj_qkvz.weight`, qkvz);
+      fused.set(`model.layers.${layer}.linear_attn.in_proj_ba.weight`, ba);
+    }
+    const own = { ...settings, ...dense, model_type: 'qwen3_next', mlp_only_layers: layers };
+    const found = await runModel(modelFile('safetensors', own, fused), tokens);
+    expect(worstDifference(found, plain(await expected()))).toBe(0);
+  });
+
+  test.each(['gates apart', 'gates with q, k and v, as in older files'])('as a GGUF file: %s', async (layout) => {
+    const own = new Map(Object.entries(gguf).map(([key, value]) => [key.replace('qwen35', 'qwen3next'), value]));
+    own.set('general.architecture', 'qwen3next').set('qwen3next.leading_dense_block_count', numLayers);
+    own.set('qwen3next.expert_count', 2).set('qwen3next.expert_used_count', 1);
+    const changed: Weights = new Map([...file].filter(([name]) => !/ssm_|attn_qkv|attn_gate/.test(name)));
+    for (const layer of [0, 2]) {
+      const mixer = `model.layers.${layer}.linear_attn`;
+      const set = (name: string, weight: TruthWeight): void => void changed.set(`blk.${layer}.${name}`, weight);
+      const { qkvz, ba } = fusedOf(layer);
+      set('ssm_ba.weight', ba);
+      if (layout !== 'gates apart') set('ssm_in.weight', qkvz);
+      else {
+        set('attn_qkv.weight', of(`${mixer}.in_proj_qkv.weight`));
+        set('attn_gate.weight', of(`${mixer}.in_proj_z.weight`));
+      }
+      const decay = of(`${mixer}.A_log`);
+      set('ssm_a', { ...decay, values: decay.values.map((value) => -Math.exp(value)) });
+      set('ssm_conv1d.weight', { ...of(`${mixer}.conv1d.weight`), shape: [numChannels, numTaps] });
+      set('ssm_dt.bias', of(`${mixer}.dt_bias`));
+      set('ssm_norm.weight', of(`${mixer}.norm.weight`));
+      set('ssm_out.weight', of(`${mixer}.out_proj.weight`));
+    }
+    const found = await runModel(modelFile('gguf', Object.fromEntries(own), changed), tokens);
+    expect(worstDifference(found, plain(await expected()))).toBeLessThan(limit);
+  });
+});
+
 const lfm2 = {
   model_type: 'lfm2',
   hidden_size: hidden,

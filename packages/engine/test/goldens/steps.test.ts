@@ -18,13 +18,14 @@ const names = [
   'lfm2moe',
   'qwen35',
   'qwen35moe',
+  'qwen3next',
   'granitehybrid-moe',
   'llama4',
   'gemma3n',
   'gemma4',
   'gemma4-moe',
   'falcon-h1-norm',
-  'mamba2',
+  'mamba2-groups',
   'falcon-mamba',
 ];
 const limit = 5e-4;

@@ -278,6 +278,7 @@ const others = {
   ministral3: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.k_proj': [12, 32, 4] },
   llama4: { 'model.layers.0.self_attn.q_proj': [24, 16, 4], 'model.layers.0.feed_forward.up_proj': [64, 16, 4] },
   granitehybrid: { 'model.layers.0.mamba.in_proj': [164, 32, 4], 'model.layers.1.self_attn.k_proj': [16, 32, 4] },
+  qwen3next: { 'model.layers.1.self_attn.q_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
   mamba: { 'backbone.layers.0.mixer.x_proj': [19, 64, 4], 'backbone.layers.1.mixer.dt_proj': [64, 3, 4] },
   smollm3: { 'model.layers.0.self_attn.q_proj': [16, 16, 4], 'model.layers.1.self_attn.k_proj': [8, 16, 4] },
   glm4moe: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
@@ -299,6 +300,17 @@ describe.each(Object.entries(others))('adapters on %s', (name, modules) => {
       expect(worst(actual, expected)).toBeLessThan(limit);
     }
   });
+});
+
+test('an adapter of the fused projections of Qwen3-Next has the rows of the checkpoint', async () => {
+  const pairs = pairsFor({
+    'model.layers.0.linear_attn.in_proj_qkvz': [128, 32, 4],
+    'model.layers.0.linear_attn.in_proj_ba': [8, 32, 4],
+  });
+  const adapters = [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }];
+  const expected = await logprobs(await mergedFolder('qwen3next', pairs, () => 1));
+  const actual = await logprobs(archPath('qwen3next', 'hf') as string, { lora: { adapters } });
+  expect(worst(actual, expected)).toBeLessThan(limit);
 });
 
 test('an adapter of Falcon-H1 has the format of the model, whose factors only folders declare', async () => {

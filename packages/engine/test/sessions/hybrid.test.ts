@@ -20,7 +20,7 @@ async function fresh(path: string | undefined, prompt: number[], maxTokens: numb
   return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
 }
 
-const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe', 'granitehybrid', 'falcon-h1', 'mamba'];
+const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe', 'qwen3next', 'granitehybrid', 'falcon-h1', 'mamba'];
 
 describe.each(names)('%s', (name) => {
   const path = archPath(name, 'model.gguf');
@@ -97,7 +97,7 @@ describe.each(names)('%s', (name) => {
   });
 });
 
-describe.each(['granitehybrid', 'falcon-h1'])('page-topk on %s', (name) => {
+describe.each(['granitehybrid', 'falcon-h1', 'qwen3next'])('page-topk on %s', (name) => {
   const tokens = ids(90);
   const rowOf = async (attention: string): Promise<Float32Array> => {
     const location = archPath(name, 'model.gguf') as string;

@@ -47,7 +47,7 @@ const tooSmall: readonly string[] = ['smollm3', 'granitehybrid', 'falcon-h1', 'f
 
 const names = Object.values(goldenNames)
   .flat()
-  .filter((name) => !/moe|mixtral|gpt-oss|deepseek|llama4|mamba|gemma3n/.test(name));
+  .filter((name) => !/moe|mixtral|gpt-oss|deepseek|llama4|mamba|gemma3n|qwen3next/.test(name));
 
 for (const [index, name] of names.entries()) {
   const path = archPath(name, 'model.gguf');

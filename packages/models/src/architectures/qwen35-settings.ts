@@ -1,4 +1,4 @@
-/** Settings of Qwen 3.5 in both formats, and the language model of multimodal checkpoints. */
+/** Settings of Qwen 3.5 and Qwen3-Next in both formats, and the language model of multimodal checkpoints. */
 import { expertsFromGguf, expertsFromHub } from '../blocks/experts.js';
 import { Fields } from '../file/fields.js';
 import type { ModelFile } from '../program/architecture.js';
@@ -27,6 +27,15 @@ export interface Qwen35Settings {
 
 const routing = { score: 'softmax', normalize: true } as const;
 
+/** Qwen3-Next fuses the projections of recurrent layers, and its GGUF files keep the order of heads. */
+export function isFusedByHead(architecture: string): boolean {
+  return architecture === 'qwen3next';
+}
+
+function hasExpertsIn(architecture: string): boolean {
+  return architecture !== 'qwen35';
+}
+
 export async function settingsFromGguf(file: ModelFile, architecture: string): Promise<Qwen35Settings> {
   const { fields } = file;
   const key = (name: string): string => `${architecture}.${name}`;
@@ -54,16 +63,16 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
       keyDim,
       valueDim: innerDim / numValueHeads,
       numTaps: fields.count(key('ssm.conv_kernel'), 4),
-      heads: 'tiled',
+      heads: isFusedByHead(architecture) ? 'grouped' : 'tiled',
     }),
-    experts: architecture === 'qwen35moe' ? expertsFromGguf(file, config, routing, 'gated') : undefined,
+    experts: hasExpertsIn(architecture) ? expertsFromGguf(file, config, routing, 'gated') : undefined,
   };
 }
 
 /** @param file the result of `languageModel` */
 export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Settings {
   const { fields } = file;
-  const hasExperts = architecture === 'qwen35moe';
+  const hasExperts = hasExpertsIn(architecture);
   if (!fields.boolean('attn_output_gate', true)) throw fields.refusal('attn_output_gate', 'true', false);
   const whole = configFromHub(hasExperts ? withFfnSize(file) : file, {
     architecture,

@@ -8,6 +8,7 @@ import { expertTensors, feedForwardOf } from '../blocks/experts.js';
 import { rotaryOf, type Rotary } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
+import type { DecoderConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import {
   gatedFfnTensors,
@@ -23,6 +24,7 @@ import {
 import {
   languageModel,
   settingsFromGguf,
+  isFusedByHead,
   settingsFromHub,
   type DeltaConfig,
   type Qwen35Settings,
@@ -141,7 +143,7 @@ function* requests(file: ModelFile, settings: Qwen35Settings): Generator<WeightR
     const [own, hub] = [`blk.${layer}`, `model.layers.${layer}`];
     yield* usualNorm(file, [`${own}.attn_norm`, `${hub}.input_layernorm`], hiddenDim, usual);
     yield* usualNorm(file, [`${own}.post_attention_norm`, `${hub}.post_attention_layernorm`], hiddenDim, usual);
-    if (isRecurrent(settings, layer)) yield* deltaTensors(file, hiddenDim, delta, layer);
+    if (isRecurrent(settings, layer)) yield* deltaTensors(file, config, delta, layer);
     else {
       const matrix = (pair: Names, numOutputs: number, numInputs: number): WeightRequest[] =>
         names.matrix([`${own}.${pair[0]}`, `${hub}.self_attn.${pair[1]}`], [numOutputs, numInputs], 'optional');
@@ -158,21 +160,19 @@ function* requests(file: ModelFile, settings: Qwen35Settings): Generator<WeightR
 
 function* deltaTensors(
   file: ModelFile,
-  hiddenDim: number,
+  config: DecoderConfig,
   delta: DeltaConfig,
   layer: number,
 ): Generator<WeightRequest> {
   const names = tensorNames(file);
   const { isHub } = names;
+  const { hiddenDim } = config;
   const { numValueHeads, valueDim, numTaps } = delta;
   const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.linear_attn`];
   const numChannels = channelsOf(delta);
   const matrix = (pair: Names, numOutputs: number, numInputs: number): WeightRequest[] =>
     names.matrix([`${own}.${pair[0]}`, `${hub}.${pair[1]}`], [numOutputs, numInputs], 'none');
-  yield* matrix(['attn_qkv', 'in_proj_qkv'], numChannels, hiddenDim);
-  yield* matrix(['attn_gate', 'in_proj_z'], numValueHeads * valueDim, hiddenDim);
-  yield* matrix(['ssm_alpha', 'in_proj_a'], numValueHeads, hiddenDim);
-  yield* matrix(['ssm_beta', 'in_proj_b'], numValueHeads, hiddenDim);
+  yield* inputTensors(file, config, delta, layer);
   yield* matrix(['ssm_out', 'out_proj'], hiddenDim, numValueHeads * valueDim);
   yield* names.norm([`${own}.ssm_norm`, `${hub}.norm`], valueDim, 'none');
   const [taps, bias, decay] = [`${own}.ssm_conv1d.weight`, `${own}.ssm_dt.bias`, `${own}.ssm_a`];
@@ -188,5 +188,61 @@ function* deltaTensors(
     storedName: isHub ? `${hub}.A_log` : decay,
     shape: [numValueHeads],
     ...(isHub ? { storedAs: 'log-of-negative' } : {}),
+  };
+}
+
+/** The projections of the input, which Qwen3-Next fuses: the rows of each key head one after another. */
+function inputTensors(
+  file: ModelFile,
+  { architecture, hiddenDim: numInputs }: DecoderConfig,
+  delta: DeltaConfig,
+  layer: number,
+): WeightRequest[] {
+  const names = tensorNames(file);
+  const { numKeyHeads, numValueHeads, keyDim, valueDim } = delta;
+  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.linear_attn`];
+  const perKey = numValueHeads / numKeyHeads;
+  const isFused = isFusedByHead(architecture);
+  // only older GGUF files fuse the gate with q, k and v
+  const hasGateApart = !isFused || (!names.isHub && !file.store.tensors.has(`${own}.ssm_in.weight`));
+  return [
+    ...names.fused({
+      fused: [`${own}.ssm_in`, `${hub}.in_proj_qkvz`],
+      parts: [
+        [`${own}.attn_qkv`, `${hub}.in_proj_qkv`, channelsOf(delta)],
+        [`${own}.attn_gate`, `${hub}.in_proj_z`, numValueHeads * valueDim],
+      ],
+      numInputs,
+      bias: 'none',
+      isSplit: hasGateApart,
+      storedRowOf: rowsByHead(numKeyHeads, [keyDim, keyDim, perKey * valueDim, perKey * valueDim]),
+    }),
+    ...names.fused({
+      fused: [`${own}.ssm_ba`, `${hub}.in_proj_ba`],
+      parts: [
+        [`${own}.ssm_beta`, `${hub}.in_proj_b`, numValueHeads],
+        [`${own}.ssm_alpha`, `${hub}.in_proj_a`, numValueHeads],
+      ],
+      numInputs,
+      bias: 'none',
+      isSplit: !isFused,
+      storedRowOf: rowsByHead(numKeyHeads, [perKey, perKey]),
+    }),
+  ];
+}
+
+/**
+ * Where the rows of parts, each with `sizes` rows of every head, are in a matrix that has the rows of all parts head by head.
+ */
+function rowsByHead(numHeads: number, sizes: readonly number[]): (row: number) => number {
+  const perHead = sizes.reduce((sum, size) => sum + size, 0);
+  return (row) => {
+    let [at, part, begin] = [row, 0, 0];
+    for (; at >= numHeads * (sizes[part] as number); part++) {
+      at -= numHeads * (sizes[part] as number);
+      begin += sizes[part] as number;
+    }
+    const size = sizes[part] as number;
+    return Math.floor(at / size) * perHead + begin + (at % size);
   };
 }

@@ -11,7 +11,7 @@ import {
   type DType,
   type Shape,
 } from '@winnow/tensor';
-import { matrixRowsView, reshapedView } from './gathered-views.js';
+import { gatheredRowsView, matrixRowsView, reshapedView } from './gathered-views.js';
 import { mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
 
 /** One weight as a program sees it. */
@@ -24,6 +24,8 @@ export interface Weight {
   readonly stored: StoredTensor;
   /** Must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: true;
+  /** The row of the fused tensor in the file for each row of the weight, if they are not consecutive. */
+  readonly storedRowOf?: (row: number) => number;
 }
 
 export interface WeightRequest {
@@ -55,6 +57,8 @@ export interface FusedRows {
   readonly step?: number;
   /** The file stores the stack as one matrix, `[numMatrices * numRows, ...]`. */
   readonly isFlat?: true;
+  /** The row of the fused tensor for each row of its parts one after another. Default: the same row. */
+  readonly storedRowOf?: (row: number) => number;
 }
 
 /** A store that looks up tensors by request. */
@@ -87,6 +91,7 @@ export function collectWeights(
     for (const part of request.stackOf ?? [storedName]) used.add(part);
     const dtype = memoryDType(store.name, stored, request.isFloat === true);
     const isFloat = request.isFloat === true || shape.length < 2;
+    const storedRowOf = request.rows && permutedRowOf(request.rows);
     weights.set(name, {
       name,
       shape,
@@ -94,6 +99,7 @@ export function collectWeights(
       sizeBytes: tensorBytes(dtype, shape),
       stored,
       ...(isFloat ? { isFloat } : {}),
+      ...(storedRowOf === undefined ? {} : { storedRowOf }),
     });
   }
   if (store.find !== undefined) return weights;
@@ -126,9 +132,16 @@ function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, s
   if (storedAs === 'log-of-negative') stored = mappedView(store.name, stored, (value) => -Math.exp(value));
   if (rows === undefined) return stored;
   const { begin, step } = rows;
+  const rowOf = permutedRowOf(rows);
+  if (rowOf !== undefined) return gatheredRowsView(stored, shape, rowOf);
   if (step === undefined) return rowsView(stored, begin, begin + (part[0] as number));
   const selected = matrixRowsView(stored, begin, part[1] as number, step);
   return storedAs === 'transposed-rows' ? transposedView(store.name, selected) : selected;
+}
+
+/** The row of the fused tensor for each row of a part of a permuted one. */
+function permutedRowOf({ begin, storedRowOf }: FusedRows): ((row: number) => number) | undefined {
+  return storedRowOf && ((row) => storedRowOf(begin + row));
 }
 
 function transposedShape(shape: Shape): Shape {

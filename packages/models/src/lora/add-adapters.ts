@@ -88,9 +88,13 @@ function placedParts(
     throw misfit(lora, target, `expected ${expected}, got ${part.numOutputs} of ${part.numInputs}`);
   }
   let begin = 0;
-  return owners.map(({ name, shape }) => {
+  return owners.map(({ name, shape, storedRowOf }) => {
     const numOutputs = shape[0] as number;
-    const b = part.b.slice(begin * part.rank, (begin + numOutputs) * part.rank);
+    // an adapter of the format of the file has the rows of the file
+    const b =
+      storedRowOf !== undefined && lora.format === format
+        ? gatheredRows(part, numOutputs, storedRowOf)
+        : part.b.slice(begin * part.rank, (begin + numOutputs) * part.rank);
     begin += numOutputs;
     const own = name.replace(/\.weight$/, '');
     // q and k are permuted in the other format
@@ -129,6 +133,15 @@ function ownersOf(
 function fusedParts(weights: ReadonlyMap<string, Weight>, own: string): Weight[] {
   const names = own.endsWith('.attn_qkv') ? ['q', 'k', 'v'].map((which) => own.replace(/qkv$/, which)) : [];
   return names.flatMap((name) => weights.get(`${name}.weight`) ?? []);
+}
+
+function gatheredRows({ b, rank }: LoraPart, numRows: number, rowOf: (row: number) => number): Float32Array {
+  const gathered = new Float32Array(numRows * rank);
+  for (let row = 0; row < numRows; row++) {
+    const from = rowOf(row) * rank;
+    gathered.set(b.subarray(from, from + rank), row * rank);
+  }
+  return gathered;
 }
 
 /** Permutes the rows of heads between split-half and interleaved rotary pairs. */

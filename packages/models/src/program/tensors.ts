@@ -22,6 +22,8 @@ export interface FusedParts {
   readonly isTransposedInHub?: boolean;
   /** Whether the file stores the parts. Default: true if it has no tensor of the fused name. */
   readonly isSplit?: boolean;
+  /** The row of the fused tensor for each row of the parts one after another. Default: the same row. */
+  readonly storedRowOf?: (row: number) => number;
 }
 
 /** Creates requests for tensors by the names of a file's format. */
@@ -70,7 +72,7 @@ export function tensorNames({ format, store }: ModelFile): TensorNames {
       linear(names[0], storedName(names), shape, bias, storing(isTransposed)),
     norm: (names, size, bias) => linear(names[0], storedName(names), [size], bias),
     bias: (names, size) => ({ name: `${names[0]}.bias`, storedName: `${storedName(names)}.bias`, shape: [size] }),
-    fused({ fused, parts, numInputs, bias, isTransposedInHub, isSplit }) {
+    fused({ fused, parts, numInputs, bias, isTransposedInHub, isSplit, storedRowOf }) {
       const stored = storedName(fused);
       if (isSplit ?? !store.tensors.has(`${stored}.weight`)) {
         return parts.flatMap(([own, hub, numOutputs]) =>
@@ -80,7 +82,7 @@ export function tensorNames({ format, store }: ModelFile): TensorNames {
       const total = parts.reduce((sum, [, , numOutputs]) => sum + numOutputs, 0);
       let begin = 0;
       return parts.flatMap(([own, , numOutputs]) => {
-        const rows = { begin, total };
+        const rows = { begin, total, ...(storedRowOf === undefined ? {} : { storedRowOf }) };
         begin += numOutputs;
         return linear(own, stored, [numOutputs, numInputs], bias, { ...storing(isTransposedInHub), rows });
       });
