@@ -49,6 +49,27 @@ export const modelsMutants: readonly Mutant[] = [
     tests: ['src/model-configs.test.ts', 'test/recurrent.test.ts', 'test/variants.test.ts'],
   },
   {
+    file: 'packages/models/src/architectures/qwen35.ts',
+    find: 'begin += sizes[part] as number;',
+    replace: '',
+    tests: ['test/recurrent.test.ts', 'packages/engine/test/goldens/architectures.test.ts'],
+    only: 'qwen3next',
+  },
+  {
+    file: 'packages/models/src/lora/add-adapters.ts',
+    find: '? gatheredRows(part, numOutputs, storedRowOf)',
+    replace: '? part.b',
+    tests: ['packages/engine/test/load/adapters.test.ts'],
+    only: 'fused projections',
+  },
+  {
+    file: 'packages/models/src/architectures/qwen3vl.ts',
+    find: 'merge(hidden[layer] as ProgramTensor)',
+    replace: 'merge(hidden[deep.indexOf(layer)] as ProgramTensor)',
+    tests: ['packages/engine/test/goldens/images.test.ts'],
+    only: 'qwen3vl',
+  },
+  {
     file: 'packages/models/src/lora/add-adapters.ts',
     find: 'for (let row = 0; row < b.length / rank; row++) {',
     replace: 'for (let row = 1; row < b.length / rank; row++) {',
