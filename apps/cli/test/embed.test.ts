@@ -87,6 +87,19 @@ test('winnow embed: --sparse and --multi-vector add outputs to --json', async ()
   expect(refused.stderr).toContain('colbert_linear.pt or colbert_linear.safetensors');
 });
 
+test('winnow embed: the vectors of queries and documents of a ColBERT model', async () => {
+  const colbert = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'colbert', 'hf');
+  await using model = await engine.loadEmbeddingModel(colbert);
+  for (const promptName of ['query', 'document']) {
+    const [expected] = await model.embedTexts(['boats'], { outputs: ['multiVector'], promptName });
+    const argv = ['embed', colbert, '-p', 'boats', '--json', '--multi-vector', '--prompt-name', promptName];
+    const result = JSON.parse((await run(argv)).stdout) as { dimensions: number; multiVectors: number[][][] };
+    expect(result.multiVectors[0]?.map((vector) => Float32Array.from(vector))).toEqual(expected?.multiVector);
+    expect(result.dimensions).toBe(20);
+  }
+  expect((await run(['embed', colbert, '-p', 'boats'])).stderr).toContain('expected multiVector');
+});
+
 test('winnow embed: reads the lines of a file and of stdin, including empty ones', async () => {
   const path = join(folder, 'lines.txt');
   const lines = `${first}\r\n\n${second}\n`;

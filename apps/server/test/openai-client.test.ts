@@ -328,6 +328,25 @@ test('lexical weights and multi-vectors', async () => {
   expect(data[0]?.multi_vector.map((vector) => Float32Array.from(vector))).toEqual(expected?.multiVector);
 });
 
+test('queries and documents of a ColBERT model', async () => {
+  const golden = new URL('../../../packages/engine/test/fixtures/arch/colbert/hf', import.meta.url);
+  await using model = await loadEmbeddingModel(fileURLToPath(golden), { threads: 1 });
+  const colbert = await startServer({ models: [], embeddingModels: [{ id: 'colbert', model }] });
+  const embed = (more: object): Promise<Response> =>
+    postJson(`${colbert.url}/v1/embeddings`, { input: 'boats', outputs: ['multi_vector'], ...more });
+  for (const promptName of ['query', 'document']) {
+    const [expected] = await model.embedTexts(['boats'], { outputs: ['multiVector'], promptName });
+    const { data } = (await (await embed({ prompt_name: promptName })).json()) as {
+      data: { embedding: number[]; multi_vector: number[][] }[];
+    };
+    expect(data[0]?.embedding).toEqual([]);
+    expect(data[0]?.multi_vector.map((vector) => Float32Array.from(vector))).toEqual(expected?.multiVector);
+  }
+  const unknown = await embed({ prompt_name: 'passage' });
+  expect([unknown.status, await unknown.text()]).toEqual([400, expect.stringContaining('"prompt_name"')]);
+  await colbert.close();
+});
+
 test('models can be listed and retrieved', async () => {
   const models = [];
   for await (const entry of demo.client.models.list()) models.push(entry);

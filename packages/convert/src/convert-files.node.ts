@@ -4,9 +4,9 @@ import { basename, dirname, join, resolve } from 'node:path';
 import type { TensorStore } from '@winnow/bytes';
 import { fileSink, fileSource, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
-import { denseFiles, oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
+import { denseFiles, hasTokenVectors, oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
-import { Fields, openDenseLayers } from '@winnow/models';
+import { Fields, openDenseLayers, openTokenProjection } from '@winnow/models';
 import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
 import { ArgumentError, checkOptions, FormatError, IoError, type OptionNames } from '@winnow/tensor';
 import { convertToFolder } from './to-folder.js';
@@ -154,7 +154,9 @@ async function openFolder(folder: HubFiles, options: { signal?: AbortSignal }): 
           ...options,
         });
   const openModule = async (name: string): Promise<TensorStore> => openSafetensors(await files.open(name), options);
-  const withModules = await openDenseLayers(store, denseFiles(hub.sentenceTransformers), openModule);
+  const { sentenceTransformers: sentence } = hub;
+  const openLayers = sentence !== undefined && hasTokenVectors(sentence) ? openTokenProjection : openDenseLayers;
+  const withModules = await openLayers(store, denseFiles(sentence), openModule);
   const fields = Fields.ofJson(`${hub.name}/config.json`, hub.config.value);
   return {
     format: 'safetensors',

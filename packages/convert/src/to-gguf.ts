@@ -235,6 +235,12 @@ function checkArchitecture(fields: Fields, architecture: string): void {
   throw fields.refusal('model_type', 'an architecture that GGUF files have', architecture);
 }
 
+/** @throws {FormatError} for a model whose only output are multi-vectors */
+function checkOutputs({ fields }: ModelFile, { weights }: EmbedderDescription): void {
+  if (!weights.has('colbert_linear.weight')) return;
+  throw fields.refusal('layers', 'none of multi-vectors, for which GGUF files have no tensors', 'colbert_linear');
+}
+
 /** What is said about layers of an embedding model for which GGUF has no tensors. */
 async function lostLayers(files: HubFiles, { config }: EmbedderDescription): Promise<string[]> {
   const lost = await tokenLayerFiles(config.architecture, (name) => files.has(name));
@@ -258,6 +264,7 @@ async function fromFolder(
   const settings = ggufSettings(inner.fields, description);
   const { architecture, tables } = settings;
   checkArchitecture(source.file.fields, architecture);
+  checkOutputs(source.file, description);
   const sentence = source.hub.sentenceTransformers?.pooling;
   const tokenizer = await tokenizerToGguf(source.hub, description.config, notices);
   const pairs: GgufPairs = [

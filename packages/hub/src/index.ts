@@ -1,7 +1,7 @@
 export { DEFAULT_TEMPLATE } from './chat-template.js';
 export { isSafeFileName } from './file-name.js';
 export { blobFolder, memoryFolder, type HubFiles } from './files.js';
-export { openHubFolder, type HubModel } from './hub/model.js';
+export { isColbert, openHubFolder, type HubModel } from './hub/model.js';
 export { oneFileFolder } from './hub/one-file.js';
 export { JsonObject, pageInsteadOf, parseJsonObject } from './json-object.js';
 export {
@@ -14,6 +14,11 @@ export {
   MAX_TOKENIZER_JSON_BYTES,
 } from './limits.js';
 export { groupGgufFiles, mmprojBeside, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
-export { denseFiles, type SentenceModule, type SentenceTransformers } from './sentence-transformers.js';
+export {
+  denseFiles,
+  hasTokenVectors,
+  type SentenceModule,
+  type SentenceTransformers,
+} from './sentence-transformers.js';
 export { openStateDict } from './state-dict.js';
 export { findWeightFiles, type WeightFiles } from './weight-files.js';

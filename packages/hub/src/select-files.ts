@@ -147,6 +147,7 @@ function defaultFiles(names: readonly string[]): string[] {
   const small = names.filter(
     (name) =>
       (/^[^/]+\.(json|jinja|txt|model)$/i.test(name) && !name.endsWith('.index.json')) ||
+      name === 'artifact.metadata' ||
       /^additional_chat_templates\/[^/]+\.jinja$/.test(name) ||
       /^\d+_[^/]+\/(config\.json|model\.safetensors)$/.test(name) ||
       isTokenLayer(name),

@@ -64,10 +64,16 @@ export async function readSentenceTransformers(
   };
 }
 
+/** Whether the modules compute a vector per token: they do not pool. */
+export function hasTokenVectors({ modules }: SentenceTransformers): boolean {
+  const has = (kind: RegExp): boolean => modules.some(({ type }) => kind.test(type));
+  return has(/\b(Dense|MultiVectorMask)$/) && !has(/\bPooling$/);
+}
+
 const identity = 'torch.nn.modules.linear.Identity';
 
 /**
- * The weight files of the dense layers after pooling, in their order.
+ * The weight files of the dense layers after pooling, or of each token, in their order.
  * @throws {FormatError} for an activation other than the identity
  */
 export function denseFiles(sentence: SentenceTransformers | undefined): string[] {
@@ -75,6 +81,8 @@ export function denseFiles(sentence: SentenceTransformers | undefined): string[]
   return dense.map(({ path, config }) => {
     // the default of the library is tanh
     const activation = config?.optionalString('activation_function') ?? 'no activation';
+    if (config?.optionalBoolean('use_residual') === true)
+      throw config.invalid('use_residual', 'expected false, found true');
     if (path !== '' && activation === identity) return `${path}/model.safetensors`;
     const message = `expected ${identity} in a folder of its own, got ${activation}`;
     throw new FormatError({ source: `${path}/config.json`, field: 'activation_function', message });

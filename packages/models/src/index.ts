@@ -94,6 +94,7 @@ export { rotaryLayersOf } from './settings/hub-settings.js';
 export {
   openDenseLayers,
   openTokenLayers,
+  openTokenProjection,
   tokenLayerFiles,
   type LayerFile,
   type LayerFiles,

@@ -14,14 +14,20 @@ const goldens = {
   ...namesIn('image-golden-names.json'),
 };
 const rerankers = namesIn('reranker-golden-names.json');
+const multiVectors = namesIn('multi-vector-golden-names.json');
 
 function code(names: readonly string[]): string {
   return names.map((name) => `\`${name}\``).join(', ') || '-';
 }
 
 function goldenCell(name: string): string {
-  const ranking = rerankers[name];
-  return code(goldens[name] ?? []) + (ranking === undefined ? '' : `; reranker ${code(ranking)}`);
+  const further = [
+    ['reranker', rerankers[name]],
+    ['multi-vectors', multiVectors[name]],
+  ] as const;
+  return (
+    code(goldens[name] ?? []) + further.map(([kind, of]) => (of === undefined ? '' : `; ${kind} ${code(of)}`)).join('')
+  );
 }
 
 function table(rows: readonly (readonly string[])[]): string {
@@ -56,7 +62,7 @@ ${table([['architecture', 'models', '`general.architecture`', '`model_type`', 'g
 A golden is a tiny model with random weights and the log-probabilities of an independent float64 forward pass. With f32
 weights and cache, the engine stays within 5e-4 of them and generates the same 24 greedy tokens: on the reference and on the
 WASM backend, from both formats, with prefill in chunks of 1, 7 and all tokens. Goldens of encoders have
-vectors of texts instead, and those of rerankers the logits of documents, with the same tolerance. Goldens of models
+vectors of texts or of tokens instead, and those of rerankers the logits of documents, with the same tolerance. Goldens of models
 that take images start from files: pixels, vectors, log-probabilities and greedy tokens are those of transformers in float64,
 from folders and from GGUF files with an \`mmproj\` file.
 

@@ -47,8 +47,8 @@ function inputError(error: unknown): Error | undefined {
   if (CapacityError.isInstance(error) && error.unit === 'tokens') {
     return contextExceeded(error.resource.replace(/^texts/, 'input'), error.needed, error.available);
   }
-  if (ArgumentError.isInstance(error) && /^(texts|outputs$)/.test(error.argument)) {
-    const param = error.argument.replace(/^texts/, 'input');
+  if (ArgumentError.isInstance(error) && /^(texts|(outputs|promptName)$)/.test(error.argument)) {
+    const param = error.argument.replace(/^texts/, 'input').replace('promptName', 'prompt_name');
     return badRequest(param, `expected ${error.expected}, got ${error.actual}`, 'invalid_value');
   }
   return undefined;

@@ -24,7 +24,8 @@ export function registerEmbeddingRoute(app: FastifyInstance, context: ServerCont
       const body = request.body as EmbeddingRequest;
       const entry = await chooseEmbedding(context, body.model, reply);
       const outputs = body.outputs?.map((name): TokenOutput => (name === 'sparse' ? 'sparse' : 'multiVector'));
-      const options = definedFields<EmbedTextsOptions>({ dimensions: body.dimensions, outputs });
+      const { dimensions, prompt_name: promptName } = body;
+      const options = definedFields<EmbedTextsOptions>({ dimensions, outputs, promptName });
       const { embedded, numTokens } = await embedTexts(inputsOf(body), options, entry, reply, context);
       const encode = body.encoding_format === 'base64' ? base64Of : (vector: Float32Array) => Array.from(vector);
       return {

@@ -27,8 +27,12 @@ export const EmbeddingRequest = Type.Object(
     outputs: Type.Optional(
       Type.Array(Type.Enum(['sparse', 'multi_vector']), {
         uniqueItems: true,
-        description: 'What else to return, of models such as BGE-M3: lexical weights and a vector per token.',
+        description:
+          'What else to return, of models such as BGE-M3: lexical weights and a vector per token. ColBERT models return only the latter, and empty embeddings.',
       }),
+    ),
+    prompt_name: Type.Optional(
+      Type.String({ description: 'One of the prompts of the model, such as query. Default: as the model declares.' }),
     ),
     user: Type.Optional(Type.String({ description: 'Has no effect.' })),
   },

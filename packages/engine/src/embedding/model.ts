@@ -1,15 +1,7 @@
 /** A loaded embedding model. */
 import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models';
 import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
-import {
-  ArgumentError,
-  NonFiniteError,
-  SliceCounter,
-  checkOptions,
-  finish,
-  type OptionNames,
-  type Sliced,
-} from '@winnow/tensor';
+import { ArgumentError, NonFiniteError, checkOptions, finish, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { RgbImage } from '@winnow/vision';
 import type { ImageEncoder, ImageInput } from '../images/image-encoder.js';
@@ -22,6 +14,7 @@ import { runSliced } from '../runtime/compilation.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardAccess, FeedForwardTrace } from '../sparsity/feed-forward.js';
 import type { EmbeddingPlan } from './plan.js';
+import { lateKind, textKindsOf, type TextKind } from './late-interaction.js';
 import { EmbeddingRun, type EmbeddedText, type EmbeddingProgress } from './run.js';
 import { namedPrompt, type EmbeddingSettings } from './settings.js';
 import { EmbeddingStep } from './step.js';
@@ -35,17 +28,8 @@ import {
   type TokenValues,
 } from './token-outputs.js';
 import { Turns } from './turns.js';
-import {
-  charactersPerSlice,
-  checkedInput,
-  checkedText,
-  fitText,
-  frameOf,
-  type EmbeddingInput,
-  type FittedText,
-  type Frame,
-  type TextOverflow,
-} from './text.js';
+import type { EmbeddingInput, TextOverflow } from './text.js';
+import { TextFitter } from './text-fitter.js';
 
 export interface EmbedOptions {
   /** Whether vectors are normalized to length 1. Default true, unless the model was trained for dot products. */
@@ -89,6 +73,7 @@ const encodeOptionNames: OptionNames<Pick<EmbedOptions, 'prompt' | 'promptName'>
 
 /** The vector of a text and its token counts. */
 export interface TextEmbedding {
+  /** Empty in models with multi-vectors only. */
   readonly vector: Float32Array;
   /** Number of tokens computed, including special tokens. */
   readonly numTokens: number;
@@ -99,8 +84,9 @@ export interface TextEmbedding {
   /** With the output `sparse`: the lexical weight of each token id, without special tokens and unknown ones. */
   readonly sparse?: SparseVector;
   /**
-   * With the output `multiVector`: a vector for each token after the first, of length 1 unless `normalize` is false. The
-   * tokens of chunks follow each other.
+   * With the output `multiVector`: a vector per token, of length 1 unless `normalize` is false. Models that also have vectors of
+   * whole texts have none for the first token, and ColBERT models none for punctuation in documents. The tokens of chunks follow
+   * each other.
    */
   readonly multiVector?: readonly Float32Array[];
 }
@@ -111,7 +97,7 @@ export interface EmbeddingModel {
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
   readonly pooling: Pooling;
-  /** Values of a vector. */
+  /** Values of a vector, or of each multi-vector where the model has only these. */
   readonly dimensions: number;
   /** Dimensions that vectors may be truncated to: those listed, or any. */
   readonly matryoshkaDimensions: readonly number[] | 'any' | 'none';
@@ -149,7 +135,7 @@ export interface EmbeddingModel {
    * @throws the signal's reason when aborted
    */
   embedImages(images: readonly ImageInput[], options?: EmbedImageOptions): Promise<Float32Array[]>;
-  /** Tokens of a text, including special tokens. @throws {ArgumentError} as `embed` */
+  /** Tokens of a text, including special tokens, without mask tokens that fill up queries. @throws {ArgumentError} as `embed` */
   encodeText(text: EmbeddingInput, options?: Pick<EmbedOptions, 'prompt' | 'promptName'>): Int32Array;
   /** Inputs and weights of the FFNs, when loaded with `trace.feedForward`. */
   readonly feedForward: FeedForwardAccess | undefined;
@@ -209,7 +195,9 @@ export class TextEmbedder implements EmbeddingModel {
   readonly feedForward: FeedForwardAccess | undefined;
   readonly #parts: TextEmbedderParts;
   readonly #step: EmbeddingStep;
-  readonly #frame: Frame;
+  readonly #fitter: TextFitter;
+  /** What becomes of texts by the names of prompts, for models with multi-vectors only. */
+  readonly #kinds: ReadonlyMap<string, TextKind> | undefined;
   readonly #turns = new Turns();
 
   constructor(parts: TextEmbedderParts) {
@@ -230,7 +218,11 @@ export class TextEmbedder implements EmbeddingModel {
     this.#parts = parts;
     const output = { name: 'embeddings', size: config.hiddenDim } as const;
     this.#step = new EmbeddingStep(executable, parts.deviceRecovery, plan, output);
-    this.#frame = frameOf(tokenizer);
+    const { isLowerCased, late } = settings;
+    const { contextSize } = plan;
+    const { vocabSize } = config;
+    this.#fitter = new TextFitter({ tokenizer, vocabSize, contextSize, isLowerCased, padding: parts.padding });
+    this.#kinds = late && textKindsOf(late, tokenizer, contextSize);
     this.dimensions = this.#dimensionsOf(undefined);
     this.feedForward = this.#feedForwardAccess();
   }
@@ -251,18 +243,19 @@ export class TextEmbedder implements EmbeddingModel {
     checkOverflow(overflow);
     checkTokenOutputs(outputs, tokenOutputsOf(executable.program));
     const dimensions = this.#dimensionsOf(options.dimensions);
-    const prompt = this.#promptOf(options);
+    const kind = this.#kindOf(options);
+    this.#checkVectors(outputs);
     signal?.throwIfAborted();
     return this.#turns.take(async () => {
       // checks all texts first, so that a rejected one costs nothing
-      const texts = await runSliced(this.#fitAll(inputs, prompt, overflow), signal);
+      const texts = await runSliced(this.#fitter.fitAll(inputs, kind, overflow), signal);
       const check = (): void => this.#turns.checkOpen();
       const reader = outputs.length === 0 ? undefined : new TokenOutputReader(executable, outputs, this.tokenizer);
       const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress, reader });
       const embedded = await run.embed();
       await this.#checkFinite(embedded, reader?.nonFinite);
       return embedded.map((text) => ({
-        vector: vectorOf(text, dimensions, normalize),
+        vector: settings.late === undefined ? vectorOf(text, dimensions, normalize) : new Float32Array(0),
         numTokens: text.numTokens,
         numChunks: text.chunks.length,
         numDroppedTokens: text.numDroppedTokens,
@@ -298,7 +291,7 @@ export class TextEmbedder implements EmbeddingModel {
 
   readonly encodeText: EmbeddingModel['encodeText'] = (text, options = {}) => {
     checkOptions(options, encodeOptionNames);
-    return finish(this.#encode(text, this.#promptOf(options), 'text'));
+    return finish(this.#fitter.encode(text, this.#kindOf(options), 'text'));
   };
 
   readonly feedForwardMetrics: EmbeddingModel['feedForwardMetrics'] = () => {
@@ -323,54 +316,35 @@ export class TextEmbedder implements EmbeddingModel {
     }
   }
 
-  *#fitAll(inputs: readonly EmbeddingInput[], prompt: string, overflow: TextOverflow): Sliced<FittedText[]> {
-    const work = new SliceCounter(charactersPerSlice);
-    const fitted: FittedText[] = [];
-    for (const [index, input] of inputs.entries()) {
-      const argument = `texts[${index}]`;
-      const ids = yield* this.#encode(input, prompt, argument);
-      const { chunks, numDroppedTokens } = fitText(ids, argument, this.contextSize, overflow, this.#frame);
-      fitted.push({ chunks: chunks.map((chunk) => this.#padded(chunk)), numDroppedTokens });
-      if (work.spend(prompt.length + input.length)) yield;
-    }
-    return fitted;
-  }
-
-  /** @param argument the name of the input in errors */
-  *#encode(input: EmbeddingInput, prompt: string, argument: string): Sliced<Int32Array> {
-    const { isLowerCased } = this.#parts.settings;
-    if (typeof input !== 'string') return checkedInput(input, argument, this.config.vocabSize);
-    const text = isLowerCased ? (prompt + input).toLowerCase() : prompt + input;
-    return checkedText(yield* this.tokenizer.encodeSliced(text), argument, this.config.vocabSize);
-  }
-
-  #padded(ids: Int32Array): Int32Array {
-    const { padding } = this.#parts;
-    if (padding === undefined || ids.length >= padding.length) return ids;
-    const all = new Int32Array(padding.length).fill(padding.id);
-    all.set(ids);
-    return all;
-  }
-
-  #promptOf({ prompt, promptName }: Pick<EmbedOptions, 'prompt' | 'promptName'>): string {
+  /** @throws {ArgumentError} */
+  #kindOf({ prompt, promptName }: Pick<EmbedOptions, 'prompt' | 'promptName'>): TextKind {
     const { settings } = this.#parts;
     if (prompt !== undefined && promptName !== undefined) {
-      throw new ArgumentError({
-        argument: 'promptName',
-        expected: 'no promptName together with a prompt',
-        actual: promptName,
-      });
+      const expected = 'no promptName together with a prompt';
+      throw new ArgumentError({ argument: 'promptName', expected, actual: promptName });
     }
-    const chosen =
+    if (this.#kinds !== undefined) return lateKind(this.#kinds, prompt, promptName ?? settings.late?.defaultName);
+    const prefix =
       promptName === undefined ? (prompt ?? settings.defaultPrompt) : namedPrompt(settings.prompts, promptName);
-    if (chosen === '' || !settings.skipsPrompt) return chosen;
+    if (prefix === '' || !settings.skipsPrompt) return { prefix };
     const expected = 'none, since the pooling of this model would have to skip the prompt, which is not supported';
-    throw new ArgumentError({ argument: 'prompt', expected, actual: JSON.stringify(chosen) });
+    throw new ArgumentError({ argument: 'prompt', expected, actual: JSON.stringify(prefix) });
+  }
+
+  /** @throws {ArgumentError} when a model has nothing else than what was not asked for */
+  #checkVectors(outputs: readonly TokenOutput[]): void {
+    if (this.#kinds === undefined || outputs.includes('multiVector')) return;
+    const expected = `multiVector, since ${this.name} has no vectors of whole texts: embedTexts(texts, { outputs: ['multiVector'] })`;
+    throw new ArgumentError({ argument: 'outputs', expected, actual: outputs.join(', ') || 'none' });
   }
 
   #dimensionsOf(asked: number | undefined): number {
-    const { hiddenDim } = this.config;
-    const { matryoshkaDimensions: known, defaultDimensions } = this.#parts.settings;
+    const { settings, executable } = this.#parts;
+    const { defaultDimensions } = settings;
+    // multi-vectors are not truncated
+    const known = this.#kinds === undefined ? settings.matryoshkaDimensions : 'none';
+    const width = this.#kinds && tokenOutputsOf(executable.program).get('multiVector');
+    const hiddenDim = width ?? this.config.hiddenDim;
     if (asked === undefined) return Math.min(defaultDimensions ?? hiddenDim, hiddenDim);
     const fits = Number.isSafeInteger(asked) && asked > 0 && asked <= hiddenDim;
     const isKnown = known === 'any' || (known !== 'none' && known.includes(asked));

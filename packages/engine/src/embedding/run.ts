@@ -56,9 +56,9 @@ export class EmbeddingRun {
   async embed(): Promise<readonly EmbeddedText[]> {
     try {
       for (const text of this.#texts) {
-        for (const ids of text.chunks) {
+        for (const [index, ids] of text.chunks.entries()) {
           if (!this.#step.hasRoom(ids.length)) await this.#runBatch();
-          this.#step.add(ids);
+          this.#step.add(ids, ids.length, text.numAttended?.[index]);
           this.#members.push({ text, ids });
         }
       }
@@ -78,7 +78,7 @@ export class EmbeddingRun {
     let begin = 0;
     for (const [row, member] of this.#members.entries()) {
       this.#add(member, vectors, row);
-      reader?.add(member.text.tokenValues, member.ids, begin);
+      reader?.add(member.text.tokenValues, member.ids, begin, member.text.skippedIds);
       begin += member.ids.length;
     }
     this.#members = [];

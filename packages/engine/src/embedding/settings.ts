@@ -2,9 +2,12 @@
 import type { JsonObject, SentenceTransformers } from '@winnow/hub';
 import { storedPooling, type EmbedderDescription, type ModelFile, type Pooling } from '@winnow/models';
 import { ArgumentError, FormatError } from '@winnow/tensor';
+import { recommendedLength, type LateInteraction } from './late-interaction.js';
 
 export interface EmbeddingSettings {
   readonly pooling: Pooling | undefined;
+  /** For models with multi-vectors only. */
+  readonly late: LateInteraction | undefined;
   /** Maximum number of tokens per text that the model recommends. */
   readonly recommendedSize: number | undefined;
   readonly isLowerCased: boolean;
@@ -18,27 +21,30 @@ export interface EmbeddingSettings {
   readonly defaultDimensions: number | undefined;
 }
 
-/** Supported modules of sentence-transformers. */
+/** Supported modules of sentence-transformers, of which one is for models without pooling. */
 const knownModules = /\b(Transformer|Pooling|Dense|Normalize)$/;
+const maskModule = /\bMultiVectorMask$/;
 
 /** @throws {FormatError} for modules and settings that would change the vectors and are not supported */
 export function embeddingSettings(
   file: ModelFile,
   sentence: SentenceTransformers | undefined,
-  { isMatryoshka = false }: { readonly isMatryoshka?: boolean } = {},
+  { isMatryoshka = false, late }: { readonly isMatryoshka?: boolean; readonly late?: LateInteraction | undefined } = {},
 ): EmbeddingSettings {
   for (const { type, name } of sentence?.modules ?? []) {
-    if (knownModules.test(type)) continue;
+    if (knownModules.test(type) || (late !== undefined && maskModule.test(type))) continue;
     const message = `expected Transformer, Pooling, Dense or Normalize, got ${type}`;
     throw new FormatError({ source: 'modules.json', field: name, message });
   }
   const config = sentence?.config;
-  const prompts = promptsOf(config);
+  const storedSize = sentence?.bertConfig?.optionalInteger('max_seq_length');
+  const prompts = late?.prompts ?? promptsOf(config);
   const defaultName = config?.optionalString('default_prompt_name');
   const hasNorm = sentence?.modules.some(({ type }) => /\bNormalize$/.test(type)) === true;
   return {
     pooling: sentence?.pooling === undefined ? storedPooling(file) : poolingOf(sentence.pooling),
-    recommendedSize: sentence?.bertConfig?.optionalInteger('max_seq_length'),
+    late,
+    recommendedSize: late === undefined ? storedSize : recommendedLength(late, storedSize),
     isLowerCased: sentence?.bertConfig?.optionalBoolean('do_lower_case') ?? false,
     normalizes: hasNorm || config?.optionalString('similarity_fn_name') !== 'dot',
     prompts,

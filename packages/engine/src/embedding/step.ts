@@ -65,8 +65,12 @@ export class EmbeddingStep {
     return this.#numTexts < this.#sizes.maxTexts && this.#numTokens + numTokens <= this.#sizes.maxTokens;
   }
 
-  /** Adds a text. @param firstOfSecond index of the first token of segment 1. Default: the text is one segment */
-  add(ids: Int32Array, firstOfSecond: number = ids.length): void {
+  /**
+   * Adds a text.
+   * @param firstOfSecond index of the first token of segment 1. Default: the text is one segment
+   * @param numAttended tokens at the beginning that are attended to. Default: all
+   */
+  add(ids: Int32Array, firstOfSecond: number = ids.length, numAttended: number = ids.length): void {
     this.#tokenTypes
       ?.fill(0, this.#numTokens, this.#numTokens + firstOfSecond)
       .fill(1, this.#numTokens + firstOfSecond, this.#numTokens + ids.length);
@@ -74,7 +78,7 @@ export class EmbeddingStep {
     const [sequences, slots] = [this.#scalars.slot('sequences'), this.#scalars.slot('slots')];
     const blockTable = this.#scalars.slot('blockTable');
     this.#scalars.slot('starts')[this.#numTexts] = this.#numTokens;
-    this.#scalars.slot('contextLengths')[this.#numTexts] = ids.length;
+    this.#scalars.slot('contextLengths')[this.#numTexts] = numAttended;
     for (let position = 0; position < ids.length; position++) {
       const at = this.#numTokens + position;
       tokens[at] = ids[position] as number;

@@ -59,6 +59,10 @@ function checkNotEmpty({ length }: ArrayLike<number>, argument: string): void {
 export interface FittedText {
   readonly chunks: readonly Int32Array[];
   readonly numDroppedTokens: number;
+  /** How many tokens at the beginning of each chunk are attended to. Default: all. */
+  readonly numAttended?: readonly number[];
+  /** Ids of tokens without a vector among the multi-vectors. Default: only the first token has none. */
+  readonly skippedIds?: ReadonlySet<number>;
 }
 
 /** @throws {CapacityError} for a text that is too long, with overflow `error` */

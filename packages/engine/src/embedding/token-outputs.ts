@@ -83,15 +83,18 @@ export class TokenOutputReader {
     }
   }
 
-  /** Adds the rows of a text, or of a chunk of it. @param begin of its tokens in the step */
-  add({ weights, vectors }: TokenValues, ids: Int32Array, begin: number): void {
+  /**
+   * Adds the rows of a text, or of a chunk of it.
+   * @param begin of its tokens in the step
+   * @param skippedIds tokens without a vector. Default: only the first token has none, whose vector is that of the whole text
+   */
+  add({ weights, vectors }: TokenValues, ids: Int32Array, begin: number, skippedIds?: ReadonlySet<number>): void {
     const [sparse, multi] = [this.#rows.get('sparse'), this.#rows.get('multiVector')];
     const width = this.#widths.get('multiVector') ?? 0;
     for (const [index, id] of ids.entries()) {
       const weight = sparse?.[begin + index] ?? 0;
       if (weight > (weights.get(id) ?? 0) && !this.#isIgnored(id)) weights.set(id, weight);
-      // the vector of the first token is that of the whole text
-      if (multi === undefined || index === 0) continue;
+      if (multi === undefined || (skippedIds?.has(id) ?? index === 0)) continue;
       vectors.push(multi.slice((begin + index) * width, (begin + index + 1) * width));
     }
   }

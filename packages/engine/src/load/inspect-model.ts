@@ -123,7 +123,7 @@ function orWhole({ memory }: ResolvedOptions, fit: (limits: PlanLimits) => Memor
 }
 
 function embeddingMemory(
-  { sentenceTransformers }: OpenedModel,
+  { sentenceTransformers, lateInteraction }: OpenedModel,
   file: ModelFile,
   description: EmbedderDescription | RerankerDescription,
   options: ResolvedOptions,
@@ -135,6 +135,6 @@ function embeddingMemory(
       (limits) => fitEmbedding(description, pooling, recommendedSize, options, sparse, limits).plan.memory,
     );
   if ('numLabels' in description) return planned(description.pooling);
-  const settings = embeddingSettings(file, sentenceTransformers);
+  const settings = embeddingSettings(file, sentenceTransformers, { late: lateInteraction() });
   return planned(choosePooling(description, undefined, settings.pooling), settings.recommendedSize);
 }

@@ -16,6 +16,7 @@ import { TextEmbedder, type EmbeddingModel, type TextModelParts } from '../embed
 import { TextReranker, type Reranker } from '../embedding/reranker.js';
 import { checkRerankTemplate } from '../embedding/judge-prompt.js';
 import { programsOf, type EmbeddingPlan } from '../embedding/plan.js';
+import { checkProjection } from '../embedding/late-interaction.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { processorOf } from '../images/image-encoder.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
@@ -45,7 +46,9 @@ export async function loadOpenedEmbeddingModel(
 ): Promise<EmbeddingModel> {
   return loadTextModel(opened, options, adapters, host, async (file) => {
     const description = await describeEmbedder(file);
-    const settings = embeddingSettings(file, opened.sentenceTransformers, options);
+    const late = opened.lateInteraction();
+    if (late !== undefined) checkProjection(file, description);
+    const settings = embeddingSettings(file, opened.sentenceTransformers, { ...options, late });
     const pooling = choosePooling(description, options.pooling, settings.pooling);
     const create = (parts: TextModelParts): EmbeddingModel =>
       new TextEmbedder({ ...parts, settings, padding: description.padding });

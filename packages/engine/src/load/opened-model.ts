@@ -3,6 +3,7 @@ import type { ByteSource, TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import {
   denseFiles,
+  hasTokenVectors,
   openHubFolder,
   openStateDict,
   pageInsteadOf,
@@ -11,7 +12,7 @@ import {
   type SentenceTransformers,
   oneFileFolder,
 } from '@winnow/hub';
-import { Fields, openDenseLayers, openTokenLayers, type ModelFile } from '@winnow/models';
+import { Fields, openDenseLayers, openTokenLayers, openTokenProjection, type ModelFile } from '@winnow/models';
 import {
   openSafetensors,
   openShardedSafetensors,
@@ -21,6 +22,7 @@ import {
 import { FormatError } from '@winnow/tensor';
 import { ggufVocabulary, tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '@winnow/tokenizers';
 import { openOnnxWeights } from './onnx-weights.js';
+import { lateInteractionOf, type LateInteraction } from '../embedding/late-interaction.js';
 import { recommendedSampling } from '../generation/recommended-sampling.js';
 import type { ImageSettings } from '../images/image-encoder.js';
 import type { SamplingOptions } from '../generation/sampling-options.js';
@@ -51,6 +53,8 @@ export interface OpenedModel {
    * @param hasLayers whether to add the layers of an embedding model that are in files of their own
    */
   openFile(hasLayers?: boolean): Promise<ModelFile>;
+  /** The settings of a model with multi-vectors only. @throws {FormatError} for settings that are not supported */
+  lateInteraction(): LateInteraction | undefined;
   /** `undefined` when the model has none. */
   openTokenizer(): Promise<Tokenizer | undefined>;
   close(): Promise<void>;
@@ -73,6 +77,7 @@ export function openGgufModel(file: GgufFile): OpenedModel {
     imageSettings: undefined,
     tokenizerField: ggufTokenizerKey,
     openFile: async () => ({ format: 'gguf', fields: new Fields(file.name, get), store: file }),
+    lateInteraction: () => undefined,
     openTokenizer: async () => (metadata.has(ggufTokenizerKey) ? tokenizerFromGguf(ggufVocabulary(get)) : undefined),
     close: () => file.close(),
   };
@@ -110,6 +115,7 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
       const fields = Fields.ofJson(`${hub.name}/config.json`, config.value);
       return { format: 'safetensors', fields, store };
     },
+    lateInteraction: () => lateInteractionOf(hub),
     async openTokenizer() {
       const json = await hub.readTokenizerJson(options);
       return json && tokenizerFromJson(json.value, hub.tokenizerConfig?.value);
@@ -182,7 +188,7 @@ async function openWeights(hub: HubModel, { onnxFile, ...options }: OpenHubOptio
 /** Takes ownership of the store. @param dense files of the dense layers */
 async function withLayers(
   store: TensorStore,
-  { files, config }: HubModel,
+  { files, config, sentenceTransformers: sentence }: HubModel,
   dense: readonly string[],
   options: { signal?: AbortSignal },
 ): Promise<TensorStore> {
@@ -190,6 +196,7 @@ async function withLayers(
     const source = await files.open(name);
     return name.endsWith('.pt') ? openStateDict(source, options) : openSafetensors(source, options);
   };
+  if (sentence !== undefined && hasTokenVectors(sentence)) return openTokenProjection(store, dense, open);
   const whole = await openDenseLayers(store, dense, open);
   return openTokenLayers(whole, config.value['model_type'], { has: (name) => files.has(name), open });
 }

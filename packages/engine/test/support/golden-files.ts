@@ -22,6 +22,11 @@ export const rerankerNames: Readonly<Record<string, readonly string[]>> = readJs
   fileURLToPath(new URL('../reranker-golden-names.json', import.meta.url)),
 );
 
+/** The golden models of each architecture whose only outputs are multi-vectors. */
+export const multiVectorNames: Readonly<Record<string, readonly string[]>> = readJson(
+  fileURLToPath(new URL('../multi-vector-golden-names.json', import.meta.url)),
+);
+
 /** The golden models of each architecture that takes images. */
 export const imageNames: Readonly<Record<string, readonly string[]>> = readJson(
   fileURLToPath(new URL('../image-golden-names.json', import.meta.url)),

@@ -24,6 +24,8 @@ export interface HubModel {
   /** All templates by name, including `default`. */
   readonly chatTemplates: ReadonlyMap<string, string>;
   readonly sentenceTransformers: SentenceTransformers | undefined;
+  /** `artifact.metadata` of models of the class `HF_ColBERT`: tokens and lengths of queries and documents. */
+  readonly colbertMetadata: JsonObject | undefined;
   /** `preprocessor_config.json`: how images are prepared. */
   readonly preprocessorConfig: JsonObject | undefined;
   /** The weight files, to be opened with `files.open`. */
@@ -31,6 +33,12 @@ export interface HubModel {
   readonly hasTokenizerJson: boolean;
   /** Reads and parses `tokenizer.json`, which can be large; not cached. @throws {FormatError} @throws {IoError} */
   readTokenizerJson(options?: { signal?: AbortSignal }): Promise<JsonObject | undefined>;
+}
+
+/** Whether config.json names the class of Stanford's library, whose checkpoints have the layer of multi-vectors. */
+export function isColbert({ value }: JsonObject): boolean {
+  const classes = value['architectures'];
+  return Array.isArray(classes) && classes.includes('HF_ColBERT');
 }
 
 /**
@@ -61,6 +69,7 @@ export async function openHubFolder(files: HubFiles, options: { signal?: AbortSi
     chatTemplate: chatTemplates.get(DEFAULT_TEMPLATE),
     chatTemplates,
     sentenceTransformers: await readSentenceTransformers(files, options),
+    colbertMetadata: isColbert(config) ? await read('artifact.metadata') : undefined,
     preprocessorConfig: await read('preprocessor_config.json'),
     weightFiles: await findWeightFiles(files, options),
     hasTokenizerJson: await files.has('tokenizer.json'),

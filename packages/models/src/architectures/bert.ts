@@ -21,11 +21,14 @@ import {
 
 export const bert: EncoderArchitecture = {
   name: 'bert',
-  models: 'all-MiniLM, BGE (en, zh), GTE, E5, mxbai, Arctic Embed (xs to m); rerankers: MS MARCO MiniLM',
+  models:
+    'all-MiniLM, BGE (en, zh), GTE, E5, mxbai, Arctic Embed (xs to m); ColBERT v2, answerai-colbert-small (multi-vectors); ' +
+    'rerankers: MS MARCO MiniLM',
   limits: [
     'The context cannot exceed the learned positions.',
     'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless `bert.hidden_act` is present.',
     'A text to embed is a single segment. Of a pair to rank, the document is segment 1, also from GGUF files (llama.cpp: 0).',
+    'ColBERT models are folders of the class `HF_ColBERT`, of PyLate or of sentence-transformers, with one layer per token.',
     'A reranker as GGUF file needs its pooler as `cls`, which the converter of llama.cpp leaves out.',
   ],
   isEncoder: true,

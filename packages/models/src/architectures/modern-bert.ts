@@ -18,6 +18,7 @@ import {
   encoderFromGguf,
   encoderFromHub,
   encoderPart,
+  tokenTensors,
   type EncoderConfig,
   type RotaryEncoderConfig,
 } from '../settings/encoder-settings.js';
@@ -36,7 +37,8 @@ interface Settings {
 export const modernBert: EncoderArchitecture = {
   name: 'modern-bert',
   models:
-    'ModernBERT base and large, GTE ModernBERT, Nomic ModernBERT Embed, Granite Embedding R2; rerankers: GTE ModernBERT',
+    'ModernBERT base and large, GTE ModernBERT, Nomic ModernBERT Embed, Granite Embedding R2; ' +
+    'GTE-ModernColBERT (multi-vectors); rerankers: GTE ModernBERT',
   limits: [
     'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless ' +
       '`modern-bert.hidden_act` is present.',
@@ -65,7 +67,7 @@ export const modernBert: EncoderArchitecture = {
     const localRotary = rotaryOf(file.fields, localRope, `${ropeFrequenciesName}.local`);
     return describeEncoder({
       config,
-      weights: collectWeights(file.store, requests(file, config), isDerived),
+      weights: collectWeights(file.store, [...requests(file, config), ...tokenTensors(file, config)], isDerived),
       rotaries: [rotary, localRotary],
       embed: embedWithNorm,
       layer(step, layer, input) {

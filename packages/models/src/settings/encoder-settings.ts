@@ -43,10 +43,17 @@ export interface HubEncoderFile {
   readonly heads: RegExp;
 }
 
+/** The layer of multi-vectors, and its name in checkpoints of ColBERT. */
+const vectorLayer = 'colbert_linear';
+const colbertLayer = 'linear.weight';
+
 /** A view of the encoder alone, with standard names of norms. */
 export function encoderPart(file: ModelFile, { outer, heads }: HubEncoderFile): ModelFile {
   if (file.format === 'gguf') return file;
+  const classes = file.fields.raw('architectures');
+  const isColbert = Array.isArray(classes) && classes.includes('HF_ColBERT');
   const rename = (name: string): string | undefined => {
+    if (isColbert && name === colbertLayer) return `${vectorLayer}.weight`;
     const prefix = outer.find((begin) => name.startsWith(begin)) ?? '';
     const own = name.slice(prefix.length);
     if (heads.test(own)) return undefined;
@@ -138,6 +145,15 @@ export async function openDenseLayers(
   // further layers become tensors that no architecture knows
   const files = names.map((name, index): LayerFile => [denseLayers[index] ?? `dense_${index + 2}`, name]);
   return openLayers(store, async () => files, open);
+}
+
+/** The same with the layer that computes the vectors of tokens, of a model without pooling. */
+export async function openTokenProjection(
+  store: TensorStore,
+  names: readonly string[],
+  open: (name: string) => Promise<TensorStore>,
+): Promise<TensorStore> {
+  return openLayers(store, async () => names.map((name): LayerFile => [vectorLayer, name]), open);
 }
 
 /** The files of a folder. */

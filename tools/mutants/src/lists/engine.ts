@@ -381,6 +381,18 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/speculation/model-drafts.test.ts'],
   },
   {
+    file: 'packages/engine/src/embedding/step.ts',
+    find: "this.#scalars.slot('contextLengths')[this.#numTexts] = numAttended;",
+    replace: "this.#scalars.slot('contextLengths')[this.#numTexts] = ids.length;",
+    tests: ['test/embedding/colbert.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/embedding/late-interaction.ts',
+    find: 'skippedIds: skippedIn.includes(role) ? skippedIds : new Set(),',
+    replace: 'skippedIds,',
+    tests: ['test/embedding/colbert.test.ts'],
+  },
+  {
     file: 'packages/engine/src/embedding/ranked-text.ts',
     find: 'const firstOfSecond = secondType === 1 ? begin.length : ids.length;',
     replace: 'const firstOfSecond = ids.length;',

@@ -45,7 +45,7 @@ export const imagesMutants: readonly Mutant[] = [
     tests: ['src/images/image-rows.test.ts'],
   },
   {
-    file: 'packages/engine/src/embedding/model.ts',
+    file: 'packages/engine/src/embedding/text-fitter.ts',
     find: 'all.set(ids);',
     replace: 'all.set(ids, all.length - ids.length);',
     tests: ['test/goldens/images.test.ts'],

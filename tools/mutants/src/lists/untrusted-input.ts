@@ -174,9 +174,9 @@ export const untrustedInputMutants: readonly Mutant[] = [
     only: 'a text of 1 MiB',
   },
   {
-    file: 'packages/engine/src/embedding/model.ts',
-    find: 'checkedText(yield* this.tokenizer.encodeSliced(text), ',
-    replace: 'checkedText(this.tokenizer.encode(text), ',
+    file: 'packages/engine/src/embedding/text-fitter.ts',
+    find: 'yield* tokenizer.encodeSliced(text)',
+    replace: 'tokenizer.encode(text)',
     tests: ['test/embedding/model.test.ts'],
     only: '1 MiB',
   },

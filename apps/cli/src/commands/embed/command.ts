@@ -158,7 +158,8 @@ function* jsonParts(name: string, model: EmbeddingModel, embedded: readonly Text
     backend,
     pooling,
     contextSize,
-    dimensions: embedded[0]?.vector.length ?? model.dimensions,
+    // models with multi-vectors only have no other vectors
+    dimensions: embedded[0]?.vector.length || model.dimensions,
     tokens: embedded.map(({ numTokens }) => numTokens),
     chunks: embedded.map(({ numChunks }) => numChunks),
     droppedTokens: embedded.map(({ numDroppedTokens }) => numDroppedTokens),
