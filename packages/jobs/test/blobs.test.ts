@@ -22,7 +22,7 @@ it('leaves no part of a failed write', () => {
   expect(names.filter((name) => name.endsWith('.part'))).toEqual([]);
 });
 
-it('goes on with what another write of the same content has left, from the first byte that differs', async () => {
+it('continues an interrupted write of the same content from the first byte that differs', async () => {
   const content = Array.from({ length: 10 }, (_, part) => new Uint8Array(1000).fill(part));
   async function* failing(): AsyncGenerator<Uint8Array, void, void> {
     yield* content.slice(0, 8);
@@ -37,7 +37,7 @@ it('goes on with what another write of the same content has left, from the first
   expect(readdirSync(join(folder, 'store')).filter((name) => name.endsWith('.part'))).toEqual([]);
 });
 
-it('says why a folder cannot be used', async () => {
+it('reports why a folder cannot be used', async () => {
   await inFolder.write('file', [Uint8Array.of(1)]);
   const path = join(folder, 'store', 'file');
   const below = createFolderBlobStore(join(path, 'below'));
@@ -56,7 +56,7 @@ it('says why a folder cannot be used', async () => {
   await expect(asFile).rejects.toThrow(/^[^:]*empty: is a folder, expected a file$/);
 });
 
-it.skipIf(process.getuid?.() === 0)('says that a folder may not be used', async () => {
+it.skipIf(process.getuid?.() === 0)('reports a folder without permission', async () => {
   await inFolder.write('locked/file', [Uint8Array.of(1)]);
   const path = join(folder, 'store', 'locked');
   chmodSync(join(path, 'file'), 0);
@@ -95,7 +95,7 @@ it('notices that a file has changed', async () => {
   await expect(read()).rejects.toThrow(/changed: the checksum differs, expected sha256 [0-9a-f]{64}, got [0-9a-f]{64}/);
 });
 
-/** A server with ranges, of which every third answer breaks off. */
+/** A server with ranges that breaks off every third answer. */
 async function serveBlobs(blobs: BlobStore): Promise<{ readonly url: string; requests: string[]; close(): void }> {
   let numReads = 0;
   const requests: string[] = [];
@@ -168,7 +168,7 @@ it('reads with one request, and one more after each failure', async () => {
   close();
 });
 
-it('takes no blob for empty whose length the server does not say', async () => {
+it('does not mistake a blob of unknown length for an empty one', async () => {
   const answer = (): Promise<Response> => Promise.resolve(new Response(null, { status: 200 }));
   const store = createHttpBlobStore('http://host/a', { fetch: answer });
   await expect(firstPart(store, 'b')).rejects.toThrow('the answer to GET has no Content-Length');
@@ -177,7 +177,7 @@ it('takes no blob for empty whose length the server does not say', async () => {
 
 const firstPart = (store: BlobStore, key: string): Promise<unknown> => store.read(key)[Symbol.asyncIterator]().next();
 
-it('reads again when the server says so, and not what it refuses', async () => {
+it('retries when the server asks for it, and not when it denies access', async () => {
   const answers: Response[] = [
     new Response(null, { status: 425, headers: { 'retry-after': '7' } }),
     new Response('012', { headers: { 'content-length': '3' } }),
@@ -200,7 +200,14 @@ it('reads again when the server says so, and not what it refuses', async () => {
   }
 });
 
-it('takes no answer for the bytes that it wants, if it has others', async () => {
+it('fails with the reason of its signal', async () => {
+  const reason = new Error('no longer needed');
+  const send: typeof fetch = (_, init) => Promise.reject(init?.signal?.reason as Error);
+  const store = createHttpBlobStore('http://host', { fetch: send });
+  await expect(store.stat('a', { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+});
+
+it('rejects an answer with other bytes than requested', async () => {
   const answers: Response[] = [
     new Response('0123', { headers: { 'content-length': '4' } }),
     new Response('0123', { status: 206, headers: { 'content-range': 'bytes 0-3/9' } }),
@@ -213,7 +220,7 @@ it('takes no answer for the bytes that it wants, if it has others', async () => 
   await expect(read()).rejects.toThrow('a page of HTML');
 });
 
-it('says what the server answered', async () => {
+it('reports what the server answered', async () => {
   const { url, close } = await serveBlobs(createFolderBlobStore(join(folder, 'denied')));
   await expect(createHttpBlobStore(url).stat('a')).rejects.toThrow(`${url}/a: HEAD failed with status 401`);
   close();

@@ -1,4 +1,4 @@
-/** Blobs behind HTTP: GET with ranges, HEAD, PUT and DELETE, as object stores and WebDAV servers have them. */
+/** Blobs over HTTP: GET with ranges, HEAD, PUT and DELETE, as object stores and WebDAV servers support them. */
 import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
 import { contentRangeOf, isHtml, retryAfterMs, validatorOf } from '@winnow/bytes';
@@ -29,20 +29,20 @@ export interface HttpBlobStoreOptions {
 
 const optionNames: OptionNames<HttpBlobStoreOptions> = { fetch: true, headers: true };
 
-/** Of a read without progress. */
+/** Maximum number of consecutive attempts of a read without progress. */
 const maxAttempts = 4;
 const retryDelayMs = 250;
 
 /**
- * A key is a path below the URL. Reads continue after a transient failure from the byte where it occurred. The server must
- * make a PUT visible when it is complete, or never, and know `If-None-Match: *` for `ifAbsent`; it cannot list or resume.
- * @throws {ArgumentError} for no URL, or one with a password, which would be in errors: that belongs in a header
+ * A key is a path below the URL. After a transient failure, reads continue from the byte where it occurred. The server must
+ * make a PUT visible only when it is complete, and support `If-None-Match: *` for `ifAbsent`; the store cannot list or resume.
+ * @throws {ArgumentError} for an invalid URL, or one with a password, which errors would reveal: pass it in a header
  */
 export function createHttpBlobStore(url: string | URL, options: HttpBlobStoreOptions = {}): BlobStore {
   checkOptions(options, optionNames);
   const parsed = URL.parse(String(url));
   if (parsed === null || parsed.username !== '' || parsed.password !== '') {
-    // also of one that cannot be parsed, such as for a '#' in the password
+    // also if it cannot be parsed, for example because of a '#' in the password
     const actual = String(url).includes('@') ? 'one with a password' : `'${String(url)}'`;
     throw new ArgumentError({ argument: 'url', expected: 'a URL without a password', actual });
   }
@@ -115,7 +115,7 @@ class HttpBlobStore implements BlobStore {
     throw new ArgumentError({ argument: 'list', expected: 'a store that lists', actual: `HTTP at ${this.name}` });
   }
 
-  /** The answer to a read of no bytes, of which there is no range. */
+  /** Answers a read of zero bytes, for which no range exists. */
   async #probe(key: string, signal: AbortSignal | undefined): Promise<BlobAnswer> {
     const info = await this.stat(key, signal === undefined ? {} : { signal });
     if (info === undefined) throw missingBlob(this.#urlOf(key));
@@ -161,7 +161,7 @@ class HttpBlobStore implements BlobStore {
     throw refused(url, method, response);
   }
 
-  /** The caller reads or cancels the body. */
+  /** Sends a request; the caller must read or cancel the body. */
   async #request(
     url: string,
     method: string,
@@ -173,6 +173,7 @@ class HttpBlobStore implements BlobStore {
       const sent = { ...headers, ...init.headers };
       return await send(url, { ...init, method, headers: sent, ...(signal && { signal }) });
     } catch (error) {
+      signal?.throwIfAborted();
       throw reasonOf(error, url, method);
     }
   }
@@ -212,7 +213,7 @@ function sizeOf(response: Response, source: string, offset: number): number {
   return length === null ? fail('the answer to GET has no Content-Length') : Number(length);
 }
 
-/** The reason of a failed request: what the content threw, or the network. */
+/** The error of a failed request: what the content threw, or an error of the network. */
 function reasonOf(error: unknown, source: string, method: string): unknown {
   for (let each: unknown = error; each instanceof Error; each = each.cause) {
     if (WinnowError.isInstance(each) || each.name === 'AbortError') return each;
