@@ -118,9 +118,9 @@ export const architectures: readonly Architecture[] = [
 
 /**
  * Reads the settings of a generative model and locates its weights, without loading them.
- * @param images its image encoder, in a file of its own
- * @throws {FormatError} for an architecture that is not supported (the message says what is missing, and names the nearest
- *   family and all supported ones), and when the file lacks something that its architecture requires
+ * @param images its image encoder, if that is in a separate file
+ * @throws {FormatError} for an unsupported architecture (the message says what is missing, and names the nearest family and
+ *   all supported ones), and when the file lacks something that its architecture requires
  * @throws {ArgumentError} for an encoder, which only embeds, and for a reranker
  */
 export async function describeModel(file: ModelFile, images?: MmprojFile): Promise<ModelDescription> {
@@ -137,7 +137,7 @@ export async function describeModel(file: ModelFile, images?: MmprojFile): Promi
 }
 
 /**
- * Reads the settings of an embedding model, which any model can be, including generative ones.
+ * Reads the settings of an embedding model; generative models can embed as well.
  * @throws {FormatError} as `describeModel` does
  * @throws {ArgumentError} for a reranker
  */
@@ -147,7 +147,7 @@ export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescrip
   return architecture.describe(withOuterName(file));
 }
 
-/** Whether the file has a classification head. A decoder that judges by yes or no has none of its own in folders. */
+/** Whether the file has a classification head. Judges (decoders that answer yes or no) have none in Hugging Face checkpoints. */
 export function hasRankingHead(file: ModelFile): boolean {
   return headTensor(file, architectureOf(file)) !== undefined;
 }
@@ -185,15 +185,15 @@ export function storedPooling({ format, fields }: ModelFile): Pooling | undefine
   const type = fields.integer(key);
   if (type === 0) return undefined;
   const pooling = ggufPoolings[type - 1];
-  if (type === rankPooling) throw fields.refusal(key, 'an embedding model, since loadReranker loads rerankers', type);
+  if (type === rankPooling) throw fields.refusal(key, 'an embedding model; loadReranker loads rerankers', type);
   if (pooling === undefined) throw fields.refusal(key, '0 (none), 1 (mean), 2 (cls) or 3 (last)', type);
   return pooling;
 }
 
-/** Values from 1 on. */
+/** Poolings by `pooling_type` of GGUF files, from 1 on. */
 const ggufPoolings: readonly Pooling[] = ['mean', 'cls', 'last'];
 
-/** `pooling_type` of GGUF files with rerankers. */
+/** `pooling_type` of rerankers in GGUF files. */
 export const rankPooling = 4;
 
 /** @throws {FormatError} for an architecture that is not supported */

@@ -1,8 +1,8 @@
-/** Describes rerankers: cross-encoders with a classification head, and decoders that judge by yes or no. */
+/** Describes rerankers: cross-encoders with a classification head, and judges, decoders that answer yes or no. */
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { classificationHead, judgeHead } from './blocks/ranking-head.js';
 import { rowsView, stackedView } from './file/stored-views.js';
-import { collectWeights, type RequestedStore, type Weight, type WeightRequest } from './file/weights.js';
+import { addWeights, collectWeights, type RequestedStore, type Weight, type WeightRequest } from './file/weights.js';
 import type {
   ClassificationHead,
   EmbedderDescription,
@@ -19,14 +19,14 @@ import { renamedStore, withOuterName } from './settings/text-part.js';
 /** The answers of a judge, in the order of its labels. */
 const judgeAnswers: readonly [yes: string, no: string] = ['yes', 'no'];
 
-/** Decoders of which rerankers are known; their prompt is that of Qwen3-Reranker. */
+/** Decoders that can be judges; their prompt is that of Qwen3-Reranker. */
 const judges: readonly string[] = ['qwen3'];
 
 const output = 'cls.output';
 
 /**
  * Reads the settings of a reranker and locates its weights, without loading them.
- * @param idOf looks up a token of the vocabulary, for the answers of a judge
+ * @param idOf looks up the id of a token, for the answers of a judge
  * @throws {ArgumentError} for a model that is not a reranker
  * @throws {FormatError} as `describeModel`
  */
@@ -58,7 +58,7 @@ async function describeCrossEncoder(
   const encoder = await architecture.describe(prefixed(withoutHead(file, layers), head.hubPrefix));
   const { config, weights } = encoder;
   const store = onlyHead(file.store, layers);
-  for (const [name, weight] of collectWeights(store, headRequests(file, head, config))) weights.set(name, weight);
+  addWeights(weights, store, headRequests(file, head, config));
   return withHead(encoder, classificationHead(head.activation(file, config)), {
     pooling: head.pooling(file),
     input: 'pair',
@@ -72,7 +72,7 @@ function notReranker(actual: string): ArgumentError {
   return new ArgumentError({ argument: 'model', expected, actual });
 }
 
-/** @throws {ArgumentError | FormatError} without an output layer, or with several labels, of which none is the relevance */
+/** @throws {ArgumentError | FormatError} when the model has no output layer, or not exactly one label */
 function checkOutput({ fields, store }: ModelFile, name: string): void {
   const field = `${name}.weight`;
   const numLabels = store.tensors.get(field)?.shape[0];
@@ -95,7 +95,7 @@ function* headRequests(
   yield* names.matrix([output, head.output], [1, hiddenDim], 'required');
 }
 
-/** The logits of yes and no: two rows of the output matrix, or the matrix of llama.cpp's converter, which has no others. */
+/** The logits of yes and no: two rows of the output matrix, or the matrix of two rows that llama.cpp's converter writes. */
 function describeJudge(
   file: ModelFile,
   decoder: EmbedderDescription,
@@ -165,7 +165,7 @@ function onlyHead(store: RequestedStore, layers: readonly string[]): RequestedSt
   return renamedStore(store, (name) => (isOf(layers, name) ? name : undefined));
 }
 
-/** Planned checkpoints name the encoder's tensors as their class does. */
+/** Gives the encoder's tensors the prefix of the model's class, for checkpoints to write. */
 function prefixed(file: ModelFile, prefix: string): ModelFile {
   const { format, store } = file;
   const { find } = store;

@@ -1,4 +1,4 @@
-/** What a model of an unsupported architecture lacks here, and which supported family is nearest to it. */
+/** What unsupported architectures need, and which supported family is nearest to them. */
 
 /** What the programs of this package cannot express, in words that complete "it needs". */
 const needs = {
@@ -54,10 +54,10 @@ export function whatIsMissing(name: string, families: readonly string[]): string
   return `it needs ${needs[need]}; the nearest supported family is ${nearest}`;
 }
 
-/** Fewer letters in common are chance: `nemotron` is no relative of `nomic-bert`. */
+/** Shorter common prefixes are accidental: `nemotron` is unrelated to `nomic-bert`. */
 const minCommonLetters = 3;
 
-/** The family with the most letters in common at the beginning, the first of several; else Llama, as most decoders are. */
+/** The first family with the longest common prefix; else Llama, whose block most decoders use. */
 function nearestByName(name: string, families: readonly string[]): string {
   const letters = [...name.toLowerCase()];
   const inCommon = (family: string): number => {

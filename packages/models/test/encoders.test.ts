@@ -365,7 +365,7 @@ describe('modern-bert', () => {
     );
   });
 
-  test('local layers without a RoPE base of their own use that of the others', () =>
+  test('local layers without a separate RoPE base use that of the others', () =>
     expectTruth({ ...modernSettings, local_rope_theta: null }, modernWeights, modernTruth(everySecond, [900, 900])));
 
   test.each([

@@ -174,7 +174,7 @@ test.each([
   ['ssm.inner_size', 17, /ssm\.inner_size: expected a multiple of 6/],
   ['ssm.conv_kernel', 1, /kernel size of the convolution: expected at least 2, got 1/],
   ['ssm.state_size', 5, /attn_qkv\.weight: expected shape \[38, 12\]/],
-  ['nextn_predict_layers', 4, /nextn_predict_layers: expected fewer than all layers, got 4/],
+  ['nextn_predict_layers', 4, /nextn_predict_layers: expected fewer than the 4 layers, got 4/],
   ['attention.recurrent_layers', [true], /recurrent_layers: expected an array of 4, got an array of 1/],
   ['attention.head_count_kv', [0, 1], /head_count_kv: expected an array of 4, got an array of 2/],
   ['attention.head_count_kv', [0, 1, 0, 2], /head_count_kv: expected the same number for every layer/],

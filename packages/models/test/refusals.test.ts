@@ -105,7 +105,7 @@ test.each([
     { num_local_experts: 4, num_experts_per_tok: 2, no_rope_layers: [] },
     /num_experts_per_tok: expected 1, got 2/,
   ],
-  ['llama4_text', { ...topOne, attention_chunk_size: null }, /attention_chunk_size: expected the size of chunks/],
+  ['llama4_text', { ...topOne, attention_chunk_size: null }, /attention_chunk_size: expected a chunk size/],
   ['llama4_text', { ...topOne, layer_types: ['sliding_attention', 'full_attention'] }, /expected chunked_attention or/],
   ['llama4_text', { ...topOne, no_rope_layers: [1] }, /no_rope_layers: expected an array of 2, got an array of 1/],
   [
@@ -191,7 +191,7 @@ test.each([
     /head_count_kv: expected one number for layers with the sliding window and one for the others/,
   ],
   ['gemma4', { ...swa, feed_forward_length: [12] }, /feed_forward_length: expected an array of 2, got an array of 1/],
-  ['llama4', { 'attention.sliding_window': 0 }, /llama4\.attention\.sliding_window: expected the size of chunks/],
+  ['llama4', { 'attention.sliding_window': 0 }, /llama4\.attention\.sliding_window: expected a chunk size/],
   [
     'llama4',
     { expert_count: 4, expert_used_count: 2, interleave_moe_layer_step: 1 },

@@ -29,7 +29,7 @@ export const bert: EncoderArchitecture = {
     'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless `bert.hidden_act` is present.',
     'A text to embed is a single segment. Of a pair to rank, the document is segment 1, also from GGUF files (llama.cpp: 0).',
     'ColBERT models are folders of the class `HF_ColBERT`, of PyLate or of sentence-transformers, with one layer per token.',
-    'A reranker as GGUF file needs its pooler as `cls`, which the converter of llama.cpp leaves out.',
+    'The GGUF file of a reranker must contain its pooler as `cls`, which the converter of llama.cpp leaves out.',
   ],
   isEncoder: true,
   ggufNames: ['bert'],
@@ -65,9 +65,9 @@ const bertNames: BertAttentionNames = {
   norm: 'attention.output.LayerNorm',
 };
 
-/** What relatives of BERT have of their own. */
+/** How variants of BERT differ from it. */
 interface BertVariant {
-  /** The row of the position table that belongs to the first token; earlier rows are unused. Default: 0. */
+  /** Row of the position table for the first token; earlier rows are unused. Default: 0. */
   readonly firstPosition?: number;
   readonly names?: BertAttentionNames;
   readonly tensors?: Iterable<WeightRequest>;
@@ -86,8 +86,8 @@ export function describeBert(file: ModelFile, config: EncoderConfig, variant: Be
 }
 
 /**
- * The context of a model whose position table starts with the rows of padding, and the row of its first token.
- * @throws {FormatError} without rows for tokens
+ * The context length of a model whose position table starts with padding rows, and the row of its first token.
+ * @throws {FormatError} when the table has only padding rows
  */
 export function paddedPositions(
   file: ModelFile,
@@ -99,7 +99,7 @@ export function paddedPositions(
   const firstPosition = file.fields.integer('pad_token_id', 1) + 1;
   const contextLength = numRows - firstPosition;
   if (firstPosition >= 1 && contextLength >= 1) return { contextLength, firstPosition };
-  throw file.fields.refusal('max_position_embeddings', `more than the ${firstPosition} rows of padding`, numRows);
+  throw file.fields.refusal('max_position_embeddings', `more than ${firstPosition}, the padding rows`, numRows);
 }
 
 function ofGguf(file: ModelFile): EncoderConfig {

@@ -33,16 +33,16 @@ const visionDefaults = {
   layer_norm_eps: 1e-5,
 };
 
-/** Derived tensors of older checkpoints. */
+/** Tensors of older checkpoints that follow from the settings. */
 const isDerived = (name: string): boolean => name.endsWith('.position_ids');
 
 export const clip: EncoderArchitecture = {
   name: 'clip',
   models: 'OpenAI CLIP ViT-B/32, B/16, L/14; LAION and DataComp CLIP in the layout of transformers (text and images)',
   limits: [
-    'The vectors of texts and images must be as long as the hidden states of the text encoder, as in all published models.',
+    'The embeddings of texts and images must have the hidden size of the text encoder, as in all published models.',
     'Only from Hugging Face folders; the GGUF format of llama.cpp has no text encoder.',
-    'A text has to end with the end token, which the tokenizer writes.',
+    'Texts must end with the end token, which the tokenizer appends.',
   ],
   isEncoder: true,
   ggufNames: [],
@@ -80,7 +80,7 @@ export const clip: EncoderArchitecture = {
   },
 };
 
-/** The settings of a vision encoder of CLIP. @param prefix of its tensors */
+/** The settings of CLIP's vision encoder. @param prefix prefix of its tensors */
 export function clipVisionTower(file: ModelFile, prefix: string): Tower {
   return towerOf(file, 'vision_config', {
     ...{ architecture: 'clip', values: visionDefaults },

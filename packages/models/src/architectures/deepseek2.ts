@@ -1,8 +1,8 @@
 /**
- * DeepSeek V2 and V3 (arXiv:2405.04434, arXiv:2412.19437): pre-norm blocks of latent attention with rotary positions of
- * neighbors, and after the first layers mixtures of experts with shared experts. V2 has softmax scores, V3 sigmoid scores
- * with a bias for the selection. Large models select experts of the best groups only: V2 ranks a group by its best expert,
- * V3 by the sum of its best two. YaRN also scales the attention, by the square of `1 + 0.1 mscale_all_dim ln(factor)`.
+ * DeepSeek V2 and V3 (arXiv:2405.04434, arXiv:2412.19437): pre-norm blocks with latent attention and interleaved rotary
+ * pairs; all but the first layers have a mixture of experts with shared experts. V2 has softmax scores, V3 sigmoid scores
+ * with a selection bias. Large models select experts from the best groups only: V2 ranks a group by its best expert, V3 by
+ * the sum of its best two. YaRN also scales the attention, by the square of `1 + 0.1 mscale_all_dim ln(factor)`.
  */
 import { add, describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
 import { expertTensors, feedForwardOf } from '../blocks/experts.js';
@@ -39,11 +39,11 @@ export const deepseek2: Architecture = {
   name: architecture,
   models: 'DeepSeek V2, V2 Lite, V3, V3.1 and R1, Moonlight, Kimi K2',
   limits: [
-    'V2 ranks groups of experts by their best one, as in Transformers; llama.cpp by their best two.',
-    'Older GGUF files lack the number of groups: their experts are selected without, as in llama.cpp.',
-    'Values of the cache are stored with the size of keys: 576 numbers per token for a latent of 512.',
-    'Norms of latents have an epsilon of 1e-6, as in Transformers; llama.cpp uses that of the other norms.',
-    'Older GGUF files with `attn_kv_b` must have it unquantized.',
+    'V2 ranks groups of experts by their best one, as in Transformers; llama.cpp ranks them by their best two.',
+    'Older GGUF files lack the number of groups: their experts are selected without groups, as in llama.cpp.',
+    'Cached values take as much memory as keys: 576 numbers per token for a latent of 512.',
+    'The norms of latents use an epsilon of 1e-6, as in Transformers; llama.cpp uses that of the other norms.',
+    '`attn_kv_b` of older GGUF files must be unquantized.',
     'Multi-token prediction layers are ignored.',
     'Kimi K2 only as a GGUF file.',
   ],
@@ -73,7 +73,7 @@ export const deepseek2: Architecture = {
   },
 };
 
-/** The settings of one KV head that holds latents, whatever the file says about heads. */
+/** Overrides the KV head settings of the file: one KV head holds the latents. */
 function asLatents(file: ModelFile, own: Readonly<Record<string, unknown>>): ModelFile {
   return { ...file, fields: file.fields.with(own) };
 }
@@ -84,7 +84,7 @@ function ofGguf(file: ModelFile): Settings {
   const rotaryDim = fields.count(key('rope.dimension_count'));
   const latentDim = fields.count(key('attention.kv_lora_rank'));
   const headDim = latentDim + rotaryDim;
-  // older files have the sizes of heads instead
+  // older files store the head sizes instead
   const queryDim = fields.count(key('attention.key_length_mla'), fields.count(key('attention.key_length')));
   const valueDim = fields.count(key('attention.value_length_mla'), fields.count(key('attention.value_length')));
   const sizes = { latentDim, rotaryDim, plainDim: plainDimOf(fields, queryDim, rotaryDim), valueDim };
@@ -102,7 +102,7 @@ function ofGguf(file: ModelFile): Settings {
   };
 }
 
-/** The version of the model, which decides how groups are ranked, has no key: V3 has sigmoid scores. */
+/** No key holds the model version, which decides how groups are ranked; sigmoid scores identify V3. */
 function ggufExperts(file: ModelFile, config: RotaryDecoderConfig): ExpertConfig {
   const isV3 = file.fields.integer(`${architecture}.expert_gating_func`, 1) === 2;
   return sharedExpertsOf(file, config, { score: 'softmax', normalize: false }, 0, isV3 ? 'best-two' : 'best');
@@ -138,7 +138,7 @@ function ofHub(file: ModelFile): Settings {
   };
 }
 
-/** Transformers does not normalize the weights of V2, whatever the setting. */
+/** Transformers ignores the setting for V2 and never normalizes its weights. */
 function hubExperts(file: ModelFile, config: RotaryDecoderConfig, isV3: boolean): ExpertConfig {
   if (isV3) {
     const groups = { n_group: file.fields.integer('n_group', 8), topk_group: file.fields.integer('topk_group', 4) };
@@ -152,7 +152,11 @@ function hubExperts(file: ModelFile, config: RotaryDecoderConfig, isV3: boolean)
 
 function plainDimOf(fields: Fields, queryDim: number, rotaryDim: number): number {
   if (queryDim > rotaryDim) return queryDim - rotaryDim;
-  throw fields.refusal(`${architecture}.attention.key_length_mla`, `more than the ${rotaryDim} rotated`, queryDim);
+  throw fields.refusal(
+    `${architecture}.attention.key_length_mla`,
+    `more than ${rotaryDim}, the rotated part`,
+    queryDim,
+  );
 }
 
 function scaleOf({ scaling }: RopeConfig, queryDim: number, mscale: number): number {

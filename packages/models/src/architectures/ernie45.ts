@@ -1,4 +1,4 @@
-/** ERNIE 4.5 (dense): the Llama block with an explicit head size; interleaved rotary pairs in both formats. */
+/** ERNIE 4.5 (dense): the Llama block with an explicit head size, and interleaved rotary pairs in both formats. */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights } from '../file/weights.js';

@@ -1,4 +1,4 @@
-/** The factors of Falcon-H1 (µP), which config.json declares and GGUF files contain in the weights. */
+/** The µP factors of Falcon-H1, which config.json declares and GGUF files fold into the weights. */
 import type { StateSpaceFactors } from '../blocks/state-space.js';
 import type { Fields } from '../file/fields.js';
 import { listOf } from '../settings/recurrent-settings.js';
@@ -10,7 +10,7 @@ export interface FalconH1Factors {
   readonly attentionIn: number;
   readonly attentionOut: number;
   readonly key: number;
-  /** Products with the factor of the inputs. */
+  /** Already multiplied by the factor of the inputs. */
   readonly states: StateSpaceFactors;
   readonly statesOut: number;
   readonly gate: number;
@@ -27,7 +27,7 @@ const singleNames = [
   'ssm_out_multiplier',
 ] as const;
 
-/** The settings of config.json. */
+/** Names of the factors in config.json. */
 export const falconH1FactorNames: readonly string[] = /* @__PURE__ */ [
   singleNames,
   ['ssm_multipliers', 'mlp_multipliers'],

@@ -1,7 +1,7 @@
 /**
  * Falcon-H1 (arXiv:2507.22448): in every layer, grouped-query attention and a Mamba-2 layer read the same normalized inputs:
- * `y = rms(x); x += f_s ssm(y) + f_o attn(f_a y); x += f_d ffn(rms(x))`, with factors (µP) that checkpoints store as settings
- * and GGUF files in the weights. The factor of the FFN's gate is applied to its inputs, and divided out of its outputs.
+ * `y = rms(x); x += f_s ssm(y) + f_o attn(f_a y); x += f_d ffn(rms(x))`, with µP factors that config.json declares and GGUF
+ * files fold into the weights. The factor of the FFN's gate is applied to its inputs and divided out of its outputs.
  */
 import { add, attentionBlock, describeDecoder, gatedFeedForward, rmsNorm, scaled } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
@@ -38,7 +38,7 @@ export const falconH1: Architecture = {
   models: 'Falcon-H1',
   limits: [
     'The optional norm of state-space layers comes after the gate, as in GGUF files and published models.',
-    'LoRA adapters have the format of the model: factors are part of the weights in GGUF files, and settings in folders.',
+    'A LoRA adapter must have the format of the model, because GGUF files fold the factors into the weights.',
   ],
   ggufNames: [architecture],
   hubNames: ['falcon_h1'],
@@ -82,7 +82,7 @@ async function ofGguf(file: ModelFile): Promise<Settings> {
 function ofHub(file: ModelFile): Settings {
   const { fields } = file;
   const hasNorm = fields.boolean('mamba_rms_norm', false);
-  // a factor of the gate cannot be divided out of a bias
+  // the factor of the gate cannot be divided out of a bias
   refuseSettings(fields, { mamba_proj_bias: [false], projectors_bias: [false], mlp_bias: [false] });
   if (hasNorm && fields.boolean('mamba_norm_before_gate', true)) {
     throw fields.refusal('mamba_norm_before_gate', 'false with mamba_rms_norm', true);
@@ -129,7 +129,7 @@ function* requests(file: ModelFile, config: RotaryDecoderConfig, states: StateSp
   for (let layer = 0; layer < config.numLayers; layer++) {
     const [own, hub] = [`blk.${layer}`, `model.layers.${layer}`];
     yield* names.norm([`${own}.attn_norm`, `${hub}.input_layernorm`], hiddenDim, 'none');
-    // GGUF files have this one without a suffix
+    // GGUF files store this norm without a suffix
     const storedNorm = names.isHub ? `${hub}.pre_ff_layernorm.weight` : `${own}.ffn_norm`;
     yield { name: `${own}.ffn_norm.weight`, storedName: storedNorm, shape: [hiddenDim] };
     yield* attentionTensors(file, config, layer, { attentionBias });

@@ -1,6 +1,6 @@
 /**
- * EmbeddingGemma (arXiv:2509.20354): Gemma 3 with bidirectional attention, of which windowed layers see half the window to each
- * side, the mean of the normalized rows, and two dense layers without biases after pooling.
+ * EmbeddingGemma (arXiv:2509.20354): Gemma 3 with bidirectional attention (windowed layers see half the window to each side),
+ * mean pooling of the normalized rows, and two dense layers without biases after pooling.
  */
 import { rmsNorm } from '../blocks/decoder-blocks.js';
 import { describeEncoder } from '../blocks/encoder-blocks.js';

@@ -8,13 +8,13 @@ export function gemmaEmbeddingScale({ hiddenDim }: Pick<DecoderConfig, 'hiddenDi
   return Math.sqrt(hiddenDim);
 }
 
-/** Settings of config.json. `gelu` means the tanh approximation here: the first checkpoints used that name. */
+/** Settings of config.json. The first checkpoints call the tanh approximation `gelu`. */
 export function gemmaHub(fields: Fields, architecture: string): HubDecoder {
   const name = fields.has('hidden_activation') ? 'hidden_activation' : 'hidden_act';
   const usesTanh = name === 'hidden_act' && fields.raw(name) === 'gelu';
   return {
     architecture,
-    // a name that no file contains selects the default
+    // without a setting, a name that no file contains makes the reader use the default
     activation: [usesTanh ? 'hidden_activation' : name, 'gelu_pytorch_tanh'],
     headDim: 256,
     contextLength: 8192,
@@ -32,7 +32,7 @@ export function gemmaHubScale(fields: Fields): number {
   return 1 / Math.sqrt(scalar);
 }
 
-/** The attention scale of a GGUF file, which has no key for it: the 27B models are known by their depth. */
+/** The attention scale of a GGUF file, which has no key for it: the 27B models are identified by their depth. */
 export function gemmaGgufScale({ numLayers, hiddenDim, numHeads, headDim }: DecoderConfig, depthOf27B: number): number {
   return 1 / Math.sqrt(numLayers === depthOf27B ? hiddenDim / numHeads : headDim);
 }
@@ -43,7 +43,7 @@ export function windowedByPeriod({ numLayers }: DecoderConfig, period: number): 
   return Array.from({ length: numLayers }, isWindowed);
 }
 
-/** The sliding window of a GGUF file; its optional pattern is a period or a list per layer. */
+/** The sliding window of a GGUF file; its optional pattern is a period or one value per layer. */
 export function withGgufWindow(
   fields: Fields,
   config: RotaryDecoderConfig,

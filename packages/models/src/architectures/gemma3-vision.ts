@@ -3,7 +3,7 @@
  * projected, `W rms(mean(LN(x)))`, stand for an image in the prompt. The decoder attends in both directions within an image.
  */
 import { layerNorm, linear, rmsNorm } from '../blocks/decoder-blocks.js';
-import { collectWeights, type Weight, type WeightRequest } from '../file/weights.js';
+import { addWeights, type Weight, type WeightRequest } from '../file/weights.js';
 import type { ModelFile, VisionPart } from '../program/architecture.js';
 import { tensorNames } from '../program/tensors.js';
 import { gridOf, type Tower } from '../vision/checkpoint.js';
@@ -37,7 +37,7 @@ export function hasGemmaVision(file: ModelFile): boolean {
   return file.format !== 'gguf' && file.fields.has('vision_config') && prefixesOf(file) !== undefined;
 }
 
-/** The program is built with the decoder's weights, whose embeddings are scaled. */
+/** Describes the image encoder. @param weights those of the decoder, to which the encoder's are added */
 export function describeGemmaVision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const { fields, store } = file;
   const prefixes = prefixesOf(file) ?? { tower: '', projector: '' };
@@ -54,7 +54,7 @@ export function describeGemmaVision(file: ModelFile, weights: Map<string, Weight
     ...projector(file, tower, prefixes.projector, dim),
   ];
   const isUnused = (name: string): boolean => name.endsWith('.position_ids');
-  for (const [name, weight] of collectWeights(store, requests, isUnused)) weights.set(name, weight);
+  addWeights(weights, store, requests, isUnused);
   return describeVision({
     ...{ tower, weights, hasClass: false, numRows, dim, imageTokenId },
     marks: imageMarks,

@@ -1,6 +1,6 @@
 /**
- * Gemma 3 (arXiv:2503.19786), text and images: sandwich norms, an RMS norm of each head of q and of k before the rotation, five
- * local layers to each global one. Local layers have a separate RoPE base and no scaling.
+ * Gemma 3 (arXiv:2503.19786), text and images: sandwich norms, an RMS norm of each head of q and k before RoPE, and five local
+ * layers to each global one. Local layers have a separate RoPE base and no scaling.
  */
 import { describeDecoder, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
@@ -44,8 +44,8 @@ export const gemma3: Architecture = {
   limits: [
     'GGUF files have no key for the attention scale: a model with 62 layers gets the scale of the 27B model.',
     'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file.',
-    'Images are attended to in full, whatever the attention policy of prompts is.',
-    'Images are not cut into crops (`do_pan_and_scan`).',
+    'Attention within images is dense under every attention policy.',
+    'Images are not cropped into several parts (`do_pan_and_scan`).',
   ],
   ggufNames: ['gemma3'],
   hubNames: ['gemma3_text', 'gemma3'],
@@ -59,7 +59,7 @@ export const gemma3: Architecture = {
   },
 };
 
-/** @param imageTokenId the token of images, in a model that takes them */
+/** @param imageTokenId the token that stands for a row of an image. Default: the model takes no images */
 export async function describeGemma3(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
   refuseSettings(file.fields, { 'gemma3.attention.causal': [true], use_bidirectional_attention: [false] });
   const settings = await gemma3Settings(file, 'gemma3');
@@ -78,7 +78,7 @@ export async function describeGemma3(file: ModelFile, imageTokenId?: number): Pr
   });
 }
 
-/** The layers, causal or not as the program is. */
+/** The layers, for causal and for bidirectional programs. */
 export function gemma3Layers(
   { fields }: ModelFile,
   { config, localRope, scale }: Gemma3Settings,
@@ -94,7 +94,7 @@ export function gemma3Layers(
   return { rotaries: [rotary, localRotary], layer };
 }
 
-/** @param architecture of GGUF keys. Whether attention is bidirectional is not checked */
+/** Does not check whether attention is bidirectional. @param architecture prefix of the GGUF keys */
 export async function gemma3Settings(file: ModelFile, architecture: string): Promise<Gemma3Settings> {
   return file.format === 'gguf' ? ofGguf(file, architecture) : ofHub(file, architecture);
 }

@@ -1,7 +1,7 @@
 /**
  * GLM-4 of 2025 (arXiv:2406.12793 describes the family): norms before and after attention and FFN,
- * `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`, biases of q, k and v, a fused GLU matrix, interleaved rotary pairs over
- * half of each head in both formats.
+ * `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`, biases of q, k and v, a fused GLU matrix, and interleaved rotary pairs
+ * over half of each head in both formats.
  */
 import { describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';

@@ -1,8 +1,7 @@
 /**
- * GLM-4.5 (arXiv:2508.06471): pre-norm blocks with rotary positions over half of each head in split halves, biases of q, k
- * and v, in the large model RMS norms of the heads of q and k, and from the second layer on a mixture of experts with
- * sigmoid scores, a bias for the selection, and shared experts without a gate. The layers of multi-token prediction are
- * not used.
+ * GLM-4.5 (arXiv:2508.06471): pre-norm blocks with split-half rotary pairs over half of each head, biases of q, k and v, RMS
+ * norms of the heads of q and k (large model only), and in all but the first layers a mixture of experts with sigmoid
+ * scores, a selection bias and shared experts without a gate. Multi-token prediction layers are ignored.
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { expertTensors, feedForwardOf } from '../blocks/experts.js';

@@ -1,7 +1,7 @@
 /**
- * gpt-oss (arXiv:2508.10925): pre-norm blocks with biases everywhere. Every other layer, the first one included, has a sliding
- * window; the softmax of attention has a learned sink per head; RoPE with YaRN whose ramp is not rounded. The FFN is a mixture
- * of experts with biases and a clamped GLU, `silu(1.702 g) / 1.702 * (u + 1)` with g at most and |u| at most the limit.
+ * gpt-oss (arXiv:2508.10925): pre-norm blocks with biases everywhere. Every other layer, starting with the first, has a sliding
+ * window; the attention softmax has a learned sink per head; the ramp of YaRN is not rounded. The FFN is a mixture of experts
+ * with biases and a clamped GLU, `silu(1.702 g) / 1.702 * (u + 1)`, where neither g nor |u| exceeds the limit.
  * Checkpoints store the matrices of experts as `[inputs, outputs]` with alternating columns of gate and up, or as MXFP4.
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
@@ -23,7 +23,7 @@ import { windowedByPeriod, withGgufWindow } from './gemma-settings.js';
 
 const architecture = 'gpt-oss';
 const routing = { score: 'softmax', normalize: true } as const;
-/** Of the GLU; files specify only the limit, if at all. */
+/** Constants of the GLU; files specify at most the limit. */
 const [alpha, usualLimit] = [1.702, 7];
 const period = 2;
 const hubNames: HubExpertNames = { router: 'router', isInterleaved: true, hasBias: true };
@@ -37,9 +37,9 @@ export const gptOss: DecoderArchitecture = {
   name: architecture,
   models: 'gpt-oss 20B and 120B',
   limits: [
-    'Attention policies: dense, streaming and page-topk, without delta; eviction of the oldest tokens.',
+    'Attention policies: dense, streaming and page-topk, without delta. Eviction: oldest tokens first.',
     'GGUF files have no key for the rounding of YaRN: it is off, as in config.json; llama.cpp rounds.',
-    'Folders may have MXFP4 experts, which stay as they are.',
+    'MXFP4 experts of Hugging Face folders keep their format.',
   ],
   ggufNames: [architecture],
   hubNames: ['gpt_oss'],
@@ -77,7 +77,7 @@ async function ofGguf(file: ModelFile): Promise<Settings> {
 function ofHub(file: ModelFile): Settings {
   const { fields } = file;
   if (!fields.has('rope_parameters') && !fields.has('rope_scaling')) {
-    throw fields.refusal('rope_scaling', 'the settings of YaRN', undefined);
+    throw fields.refusal('rope_scaling', 'YaRN settings', undefined);
   }
   const config = configFromHub(file, {
     architecture,

@@ -1,7 +1,7 @@
 /**
- * Granite 4 (arXiv:2405.21060 for its Mamba-2 layers): the Granite block with a state-space layer instead of attention in most
- * layers, attention without rotary positions, and as FFN a dense one, or a mixture of experts with a shared expert. Models
- * without state-space layers are those of `granite.ts` and `granitemoe.ts`, and have rotary positions.
+ * Granite 4 (arXiv:2405.21060 for its Mamba-2 layers): the Granite block, in which most layers have a state-space mixer instead
+ * of attention. Attention has no rotary positions; the FFN is dense, or a mixture of experts with a shared expert. Granite 4
+ * models without state-space layers have rotary positions and are described by `granite.ts` and `granitemoe.ts`.
  */
 import { add, attentionBlock, describeDecoder, rmsNorm, scaled } from '../blocks/decoder-blocks.js';
 import { expertTensors, feedForwardOf } from '../blocks/experts.js';
@@ -106,7 +106,7 @@ function ofHub(file: ModelFile): Settings {
   refuseSettings(fields, { mamba_n_groups: [1], mamba_proj_bias: [false], position_embedding_type: ['rope', 'nope'] });
   refuseStateSettings(fields);
   const hasExperts = fields.integer('num_local_experts', 8) > 0;
-  // a dense model has its FFN where others have the shared expert
+  // a dense model stores its FFN where the others have the shared expert
   const sizes = hasExperts ? {} : { intermediate_size: fields.count('shared_intermediate_size', 1024) };
   const known = [...graniteHubNames, 'num_local_experts'];
   const plain = unrotatedFromHub({ ...file, fields: fields.with(sizes) }, { architecture, known });
@@ -137,7 +137,7 @@ function ofHub(file: ModelFile): Settings {
   };
 }
 
-/** By `layer_types`, whose names depend on the version of Transformers; without it all layers. */
+/** The state-space layers of `layer_types`, whose values depend on the version of Transformers; without the setting, all layers. */
 function stateLayers({ fields }: ModelFile, numLayers: number): boolean[] {
   const types = fields.raw('layer_types') ?? Array.from({ length: numLayers }, () => 'mamba');
   if (!Array.isArray(types) || types.length !== numLayers) {

@@ -1,8 +1,8 @@
-/** The factors of Granite models in both formats. */
+/** The scaling factors of Granite models in both formats. */
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
 
-/** Factors of the embeddings, of attention scores and of residual branches; the logits are divided by `logits`. */
+/** Factors of embeddings, attention scores and residual branches; the logits are divided by `logits`. */
 export interface GraniteFactors {
   readonly embedding: number;
   readonly attention: number;
@@ -13,7 +13,7 @@ export interface GraniteFactors {
 /** The metadata keys of the factors. */
 export const graniteGgufKeys = ['embedding_scale', 'attention.scale', 'residual_scale', 'logit_scale'] as const;
 
-/** The settings of config.json. */
+/** Names of the factors in config.json. */
 export const graniteHubNames = [
   'embedding_multiplier',
   'attention_multiplier',

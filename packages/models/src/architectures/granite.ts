@@ -33,7 +33,7 @@ export const granite: Architecture = {
   },
 };
 
-/** A Granite decoder; layers with experts have them as the FFN. */
+/** Describes a Granite decoder, with or without experts. */
 export function describeGranite(
   file: ModelFile,
   config: RotaryDecoderConfig,

@@ -1,7 +1,7 @@
 /**
- * Granite 3 with experts: the FFN is a mixture of experts with normalized softmax weights, in `granitemoeshared` with a shared
- * expert that has no gate. The rest: `granite.ts`. Checkpoints store the gate and up matrices of experts as one tensor, GGUF
- * files as two; in these both have the same architecture.
+ * Granite 3 with experts: `granite.ts` with a mixture of experts as FFN, whose softmax weights are normalized;
+ * `granitemoeshared` adds a shared expert without a gate. Checkpoints fuse the gate and up matrices of experts, GGUF files do
+ * not. GGUF files use one architecture name for both.
  */
 import { expertDecoderTensors, expertsFromGguf, expertsFromHub, type HubExpertNames } from '../blocks/experts.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
@@ -22,7 +22,7 @@ const hubSizes = {
   isExpertLayer: (): boolean => true,
 } as const;
 
-/** The tensors of experts in checkpoints of Granite. */
+/** Names of the expert tensors in Granite checkpoints. */
 export const graniteExpertNames: HubExpertNames = {
   module: 'block_sparse_moe',
   router: 'router.layer',
@@ -31,7 +31,7 @@ export const graniteExpertNames: HubExpertNames = {
   sharedMatrices: ['input_linear', 'output_linear'],
 };
 
-/** The experts of a Granite model: with a shared one if the file has its size. */
+/** The experts of a Granite model, with a shared expert if the file specifies its size. */
 export function graniteExperts(file: ModelFile, config: DecoderConfig): ExpertConfig {
   return file.format === 'safetensors'
     ? expertsFromHub(file, config, { ...routing, ...hubSizes })

@@ -1,6 +1,6 @@
 /**
- * GTE v1.5 (arXiv:2407.19669): the blocks of Nomic BERT with biases, GeGLU whose up and gate matrices are one, and rotary
- * positions with a fixed scaling of the base: the frequency of pair i is divided by `factor^(2 (i + 1) / rotaryDim)`.
+ * GTE v1.5 (arXiv:2407.19669): the blocks of Nomic BERT with biases, GeGLU with fused up and gate matrices, and RoPE with a
+ * fixed scaling of the base: the frequency of pair i is divided by `factor^(2 (i + 1) / rotaryDim)`.
  */
 import type { Fields } from '../file/fields.js';
 import type { WeightRequest } from '../file/weights.js';
@@ -23,8 +23,8 @@ export const gte: EncoderArchitecture = {
   name: 'gte',
   models: 'GTE base and large en v1.5, GTE multilingual base, Arctic Embed m 2.0',
   limits: [
-    'In GGUF files its architecture is `nomic-bert` with `nomic-bert.hidden_act`, a key that llama.cpp ignores.',
-    'Only packed matrices of q, k and v; token weights and rerankers (`classifier`) are not read.',
+    'GGUF files name the architecture `nomic-bert` and have `nomic-bert.hidden_act`, a key that llama.cpp ignores.',
+    'The q, k and v matrices must be fused; token weights and rerankers (`classifier`) are not read.',
   ],
   isEncoder: true,
   ggufNames: [],
@@ -37,7 +37,7 @@ export const gte: EncoderArchitecture = {
   },
 };
 
-/** Settings that change the computation without changing the tensors: other values are rejected. */
+/** Settings that change the computation but not the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   layer_norm_type: ['layer_norm'],
   logn_attention_clip1: [false],

@@ -1,7 +1,7 @@
 /**
- * LFM 2, dense and with experts (arXiv:2511.23404): most layers mix tokens by a gated short convolution, the others by
- * grouped-query attention with an RMS norm of each head of q and of k:
- * `x += op(rms(x)); x += ffn(rms(x))`, `op = out(c * conv(b * u))` with `b, c, u` the thirds of one projection.
+ * LFM 2, dense and with experts (arXiv:2511.23404): most layers mix tokens with a gated short convolution, the others with
+ * grouped-query attention that normalizes each head of q and k:
+ * `x += op(rms(x)); x += ffn(rms(x))`, `op = out(c * conv(b * u))`, where `b, c, u` are the thirds of one projection.
  */
 import type { ProgramTensor } from '@winnow/ops';
 import { add, attentionBlock, describeDecoder, linear, linearRows, rmsNorm } from '../blocks/decoder-blocks.js';
@@ -34,7 +34,7 @@ export const lfm2: Architecture = {
   describe: describeLfm2,
 };
 
-/** Dense and with experts, depending on the settings. */
+/** Describes a model with experts if the settings declare them, else a dense one. */
 export async function describeLfm2(file: ModelFile): Promise<ModelDescription> {
   const { config, experts, numTaps } = await (file.format === 'gguf' ? settingsFromGguf(file) : settingsFromHub(file));
   const weights = collectWeights(file.store, requests(file, config, experts, numTaps), (name) =>
@@ -148,7 +148,7 @@ function adjustedFfnDim(fields: Fields, ffnDim: number): number {
   return multiple * Math.ceil(scaled / multiple);
 }
 
-/** By `layer_types`, or all layers except `full_attn_idxs`. */
+/** The convolution layers of `layer_types`, or all layers except `full_attn_idxs`. */
 function convolutionLayers(fields: Fields, numLayers: number): boolean[] {
   if (!fields.has('layer_types')) {
     const attending = fields.raw('full_attn_idxs');
@@ -168,7 +168,7 @@ function* requests(
   const names = tensorNames(file);
   yield* names.matrix(['token_embd', 'model.embed_tokens'], [vocabSize, hiddenDim], 'none');
   if (!isTied) yield* names.matrix(['output', 'lm_head'], [vocabSize, hiddenDim], 'none');
-  // the file stores the final norm under the name of another one
+  // some GGUF files store the final norm under the name of an embedding norm
   const ownNorm = file.store.tensors.has('output_norm.weight') ? 'output_norm.weight' : 'token_embd_norm.weight';
   const storedNorm = names.isHub ? 'model.embedding_norm.weight' : ownNorm;
   yield { name: 'output_norm.weight', storedName: storedNorm, shape: [hiddenDim] };

@@ -1,6 +1,6 @@
 /**
- * LFM 2 with experts: after some dense layers the FFN is a mixture of experts selected by biased sigmoid scores. The
- * rest: `lfm2.ts`.
+ * LFM 2 with experts: `lfm2.ts`, where all but the first layers have a mixture of experts, selected by biased sigmoid
+ * scores, as FFN.
  */
 import type { Architecture } from '../program/architecture.js';
 import { describeLfm2 } from './lfm2.js';

@@ -16,8 +16,9 @@ export const llama: Architecture = {
   name: 'llama',
   models: 'Llama 1, 2, 3, 3.1, 3.2; Mistral 7B; TinyLlama; SmolLM',
   limits: [
-    '`dynamic` RoPE: all tokens of a prompt are rotated by its length, each generated token by its own, and cached keys ' +
-      'keep their rotation, as in Transformers; contexts up to the trained one times the factor, from folders only.',
+    '`dynamic` RoPE (Hugging Face folders only): the length of the prompt sets the base for all its tokens, and the length so far ' +
+      'sets it for each generated token. Cached keys keep their rotation, as in Transformers. ' +
+      'The context is limited to the trained one times the factor.',
   ],
   ggufNames: ['llama'],
   hubNames: ['llama', 'mistral'],
@@ -25,7 +26,7 @@ export const llama: Architecture = {
   describe: (file) => (hasExperts(file) ? mixtral.describe(file) : describeLlama(file)),
 };
 
-/** @param imageTokenId the token of images, in a model that takes them */
+/** @param imageTokenId the token that stands for a row of an image. Default: the model takes no images */
 export async function describeLlama(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
   const config = { ...(await configOf(file)), ...(imageTokenId === undefined ? {} : { imageTokenId }) };
   const biases = {

@@ -1,9 +1,9 @@
 /**
- * Llama 4, the language model: pre-norm blocks with interleaved rotary pairs. Three of four layers rotate q and k, then
- * normalize them without weights (`x / sqrt(mean(x^2) + eps)`, not in Maverick), and attend to their own chunk of positions.
- * The others have no rotary positions, see all keys, and scale their queries by position:
- * `q_t *= 1 + s * ln(1 + floor((t + 1) / C))`. All layers or every second one have a mixture of experts: the best one, whose
- * input is scaled by the sigmoid of its score, plus a shared one.
+ * Llama 4, text only: pre-norm blocks with interleaved rotary pairs. In three of four layers, q and k are rotated, then
+ * normalized without weights (`x / sqrt(mean(x^2) + eps)`, not in Maverick), and a query sees only the chunk of positions that
+ * contains it. The other layers have no rotary positions, see all keys, and scale their queries by position:
+ * `q_t *= 1 + s * ln(1 + floor((t + 1) / C))`. Every layer or every second one has a mixture of experts: the top expert, whose
+ * input is scaled by the sigmoid of its score, plus a shared expert.
  * Source: models/llama4/modeling_llama4.py of transformers 5.18.0.
  */
 import type { ProgramTensor } from '@winnow/ops';
@@ -56,7 +56,7 @@ interface Settings {
   /** Which layers have rotary positions. */
   readonly rotaryLayers: readonly boolean[];
   readonly isNormed: boolean;
-  /** Of layers without rotary positions; a scale of 0: none. */
+  /** Scaling of queries in layers without rotary positions; a scale of 0 disables it. */
   readonly temperature: QueryTemperature;
 }
 
@@ -64,11 +64,11 @@ export const llama4: Architecture = {
   name: architecture,
   models: 'Llama 4 Scout and Maverick, the language model of their multimodal checkpoints',
   limits: [
-    'Only the language model of multimodal checkpoints is read, in f32, f16 or bf16; one expert per token.',
+    'Only the language model of multimodal checkpoints is read, in f32, f16 or bf16; only with one expert per token.',
     'Layers with chunked attention are dense under every attention policy.',
-    'Beyond the trained context the scale of queries stays that of its last position.',
+    'Beyond the trained context, queries keep the scale of its last position.',
     'GGUF files: every fourth layer has no rotary positions, and models with 128 experts do not normalize q and k, as in ' +
-      'llama.cpp, which ignores the sizes of chunks and temperatures other than 8,192.',
+      'llama.cpp, which ignores chunk sizes and temperature lengths other than 8,192.',
   ],
   ggufNames: [architecture],
   hubNames: ['llama4_text', 'llama4'],
@@ -118,11 +118,7 @@ async function ofGguf(file: ModelFile): Promise<Settings> {
   const plain = await configFromGguf(file, { architecture, norm: 'rms', layout: 'neighbors', known });
   const windowed = withGgufWindow(fields, plain, { window: usualChunk, period: chunkPeriod });
   if (windowed.slidingWindow === 0) {
-    throw fields.refusal(
-      key('attention.sliding_window'),
-      'the size of chunks, which all models of this family have',
-      0,
-    );
+    throw fields.refusal(key('attention.sliding_window'), 'a chunk size, which all models of this family have', 0);
   }
   const step = fields.count(key('interleave_moe_layer_step'));
   const isExpertLayer = (layer: number): boolean => (layer + 1) % step === 0;
@@ -163,7 +159,7 @@ function ofHub(file: ModelFile): Settings {
     : rotaryLayers;
   const window = windowedLayers.includes(true) ? fields.count('attention_chunk_size', usualChunk) : 0;
   if (fields.isNull('attention_chunk_size') && window > 0) {
-    throw fields.refusal('attention_chunk_size', 'the size of chunks', null);
+    throw fields.refusal('attention_chunk_size', 'a chunk size', null);
   }
   return {
     config: { ...config, slidingWindow: window, windowedLayers, isChunked: true },
@@ -178,7 +174,7 @@ function ofHub(file: ModelFile): Settings {
   };
 }
 
-/** By `moe_layers`, or by the distance of layers with experts. */
+/** Which layers have experts: those of `moe_layers`, or every n-th. */
 function expertLayersOf(fields: Fields): (layer: number) => boolean {
   const listed = fields.raw('moe_layers');
   if (Array.isArray(listed)) return (layer) => listed.includes(layer);
@@ -187,7 +183,7 @@ function expertLayersOf(fields: Fields): (layer: number) => boolean {
   return (layer) => (layer + 1) % step === 0;
 }
 
-/** Older checkpoints have a number that counts as true. */
+/** Older checkpoints store a number, which is true unless 0. */
 function isTuned(fields: Fields): boolean {
   const value = fields.raw('attn_temperature_tuning');
   return typeof value === 'number' ? value !== 0 : fields.boolean('attn_temperature_tuning', true);

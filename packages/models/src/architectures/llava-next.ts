@@ -1,6 +1,6 @@
 /**
- * LLaVA-NeXT (LLaVA 1.6; arXiv:2310.03744 §5): the encoder and projector of LLaVA 1.5 on a grid of tiles and on the whole image.
- * The rows of the grid are joined line by line without those of its padding, and each line ends with a learned row.
+ * LLaVA-NeXT (LLaVA 1.6; arXiv:2310.03744 §5): the encoder and projector of LLaVA 1.5, applied to a grid of tiles and to the
+ * whole image. The rows of the grid are joined line by line, without those of its padding, and each line ends with a learned row.
  */
 import type { DecoderArchitecture } from '../program/architecture.js';
 import { visionLanguageParts } from '../settings/text-part.js';
@@ -13,8 +13,8 @@ export const llavaNext: DecoderArchitecture = {
   name: 'llava-next',
   models: 'LLaVA-NeXT (LLaVA 1.6) with Vicuna, Mistral, Llama 3, Yi or Qwen (text and images)',
   limits: [
-    'A Llama, Mistral or Qwen 2 as language model: a Hugging Face folder, or a GGUF and an `mmproj` file; videos are not read.',
-    'Images of an `mmproj` file are prepared as by transformers; llama.cpp resizes them otherwise.',
+    'With a Llama, Mistral or Qwen 2: a Hugging Face folder, or a GGUF and an `mmproj` file. Videos are not read.',
+    'With an `mmproj` file, images are preprocessed as in transformers; llama.cpp resizes them differently.',
   ],
   ggufNames: [],
   hubNames: ['llava_next'],

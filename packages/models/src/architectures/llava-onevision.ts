@@ -1,6 +1,6 @@
 /**
- * LLaVA-OneVision (arXiv:2408.03326 §3.2): SigLIP's patches of a grid of tiles and of the whole image, projected as in LLaVA 1.5.
- * The rows of the grid are joined as in LLaVA-NeXT, and averaged down when they are more than those of a few tiles.
+ * LLaVA-OneVision (arXiv:2408.03326 §3.2): SigLIP encodes a grid of tiles and the whole image; the projector is that of LLaVA 1.5.
+ * The rows of the grid are joined as in LLaVA-NeXT, and downsampled when there are too many.
  */
 import type { DecoderArchitecture } from '../program/architecture.js';
 import { visionLanguageParts } from '../settings/text-part.js';
@@ -13,8 +13,8 @@ export const llavaOnevision: DecoderArchitecture = {
   name: 'llava-onevision',
   models: 'LLaVA-OneVision 0.5B, 7B and 72B (text and images)',
   limits: [
-    'A Qwen 2 or Llama as language model: a Hugging Face folder, or a GGUF and an `mmproj` file; videos are not read.',
-    'An image that is alone in its prompt is a grid of tiles; of several, each is one tile, as in transformers.',
+    'With a Qwen 2 or Llama: a Hugging Face folder, or a GGUF and an `mmproj` file. Videos are not read.',
+    'The only image of a prompt is split into a grid of tiles; each of several images is one tile, as in transformers.',
   ],
   ggufNames: [],
   hubNames: ['llava_onevision'],

@@ -1,10 +1,10 @@
 /**
- * LLaVA 1.5 (arXiv:2310.03744): the hidden states of CLIP's patches before its last layer, projected by two linear layers with
- * a GELU between them, stand for the token `<image>` in the prompt of a Llama.
+ * LLaVA 1.5 (arXiv:2310.03744): the states of CLIP's patches before its last layer, projected by two linear layers with a GELU
+ * between them, replace the token `<image>` in the prompt of a Llama.
  */
 import { linear } from '../blocks/decoder-blocks.js';
 import { Fields } from '../file/fields.js';
-import { collectWeights, type Weight, type WeightRequest } from '../file/weights.js';
+import { addWeights, type Weight, type WeightRequest } from '../file/weights.js';
 import type { DecoderArchitecture, ModelFile, VisionGrid, VisionPart } from '../program/architecture.js';
 import { tensorNames } from '../program/tensors.js';
 import { activationOf } from '../settings/config-checks.js';
@@ -19,9 +19,9 @@ export const llava: DecoderArchitecture = {
   name: 'llava',
   models: 'LLaVA 1.5 7B and 13B (text and images)',
   limits: [
-    'A Llama as language model and a CLIP or SigLIP encoder: a Hugging Face folder, or with CLIP a GGUF and an `mmproj` file.',
-    'Images of an `mmproj` file are prepared as by transformers, whose processor crops the middle; llama.cpp pads.',
-    'The patches of one layer of the encoder, without its class token, as in LLaVA 1.5.',
+    'With a Llama and a CLIP or SigLIP encoder: a Hugging Face folder, or (CLIP only) a GGUF and an `mmproj` file.',
+    'With an `mmproj` file, images are preprocessed as in transformers, which crops the center; llama.cpp pads.',
+    'Only the patches of a single encoder layer, without the class token, as in LLaVA 1.5.',
   ],
   ggufNames: [],
   hubNames: ['llava'],
@@ -31,7 +31,7 @@ export const llava: DecoderArchitecture = {
   },
 };
 
-/** The token of images, under its newer or its older name. */
+/** The image token, under its newer or its older name. */
 export function imageTokenOf({ fields }: ModelFile, fallback: number): number {
   return fields.integer(fields.has('image_token_id') ? 'image_token_id' : 'image_token_index', fallback);
 }
@@ -40,36 +40,37 @@ export function imageTokenOf({ fields }: ModelFile, fallback: number): number {
 export interface LlavaDefaults {
   /** `model_type` of the encoder. */
   readonly encoder: 'clip_vision_model' | 'siglip_vision_model';
-  /** `full`: all rows of the encoder; `default`: without the first, which is the class token of CLIP. */
+  /** `full`: all rows of the encoder; `default`: all but the first, which is the class token of CLIP. */
   readonly strategy: 'default' | 'full';
   readonly layer: number;
 }
 
 const llavaDefaults: LlavaDefaults = { encoder: 'clip_vision_model', strategy: 'default', layer: -2 };
 
-/** The encoder of LLaVA 1.5; the weights are added to those of the decoder. */
+/** Describes the encoder of LLaVA 1.5. @param weights those of the decoder, to which the encoder's are added */
 export function describeClip(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   return describeProjected(file, weights, imageTokenId, llavaDefaults);
 }
 
-/** The encoder of LLaVA-NeXT or LLaVA-OneVision, whose settings a file declares in full. */
+/** Describes the encoder of LLaVA-NeXT or LLaVA-OneVision, whose files declare all settings. */
 export function describeTilesOfClip(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const maxTiles = file.fields.has('vision_aspect_ratio') ? maxTilesOf(file) : undefined;
   return describeProjected(file, weights, imageTokenId, llavaDefaults, maxTiles === undefined ? {} : { maxTiles });
 }
 
-/** `anyres_max_9`: the rows of nine tiles. */
+/** `anyres_max_9` limits an image to the rows of nine tiles. */
 export function maxTilesOf({ fields }: ModelFile): number {
   const value = fields.string('vision_aspect_ratio', 'anyres_max_9');
   const number = /^anyres_max_([1-9]\d{0,2})$/.exec(value)?.[1];
   if (number !== undefined) return Number(number);
-  throw fields.refusal('vision_aspect_ratio', 'anyres_max_ and a number up to 999', value);
+  throw fields.refusal('vision_aspect_ratio', 'anyres_max_N with N from 1 to 999', value);
 }
 
 /**
- * An encoder of which every patch becomes a row by two linear layers; the weights are added to those of the decoder.
- * @param grid how the tiles of an image are joined, which takes the tensor `image_newline`. Default: the image is one tile
- * @throws {FormatError} for an encoder that is neither CLIP nor SigLIP, and for rows other than those of the patches
+ * Describes an encoder and a projector of two linear layers.
+ * @param weights those of the decoder, to which the encoder's are added
+ * @param grid how the tiles of an image are joined, which requires the tensor `image_newline`. Default: the image is one tile
+ * @throws {FormatError} for an encoder that is neither CLIP nor SigLIP, and for a selection other than all patches
  */
 export function describeProjected(
   file: ModelFile,
@@ -99,7 +100,7 @@ export function describeProjected(
   ];
   if (grid !== undefined)
     requests.push(newlineRequest(file.format === 'gguf' ? 'v.image_newline' : `${outer}image_newline`, dim));
-  for (const [name, weight] of collectWeights(store, requests, isUnused)) weights.set(name, weight);
+  addWeights(weights, store, requests, isUnused);
   const numRows = gridOf(tower.fields).side ** 2;
   return describeVision({
     ...{ tower: shown, weights, hasClass, numRows, dim, imageTokenId },
@@ -120,7 +121,7 @@ function prefixesOf({ store }: ModelFile): { readonly outer: string; readonly pr
   return { outer, prefix: store.tensors.has(`${inner}embeddings.patch_embedding.weight`) ? inner : tower };
 }
 
-/** @throws {FormatError} for another encoder than CLIP and SigLIP */
+/** @throws {FormatError} for an encoder that is neither CLIP nor SigLIP */
 function isClip(fields: Fields, { encoder }: LlavaDefaults): boolean {
   const section = Fields.ofJson(`${fields.source}: vision_config`, fields.raw('vision_config') ?? {});
   const kind = section.string('model_type', encoder);
@@ -128,12 +129,12 @@ function isClip(fields: Fields, { encoder }: LlavaDefaults): boolean {
   throw section.refusal('model_type', 'clip_vision_model or siglip_vision_model', kind);
 }
 
-/** The row at the end of a line, as a table. */
+/** The row at the end of a line, as a table of one row. */
 function newlineRequest(storedName: string, dim: number): WeightRequest {
   return { name: 'v.image_newline.weight', storedName, shape: [1, dim], isFloat: true };
 }
 
-/** How many layers lead to the states that are used: `-2` stands for the input of the last one. */
+/** The number of layers to compute; `-2` selects the input of the last layer. */
 function featureLayers({ fields }: ModelFile, { config: { numLayers } }: Tower, fallback: number): number {
   const layer = fields.raw('vision_feature_layer') ?? fallback;
   const isValid = typeof layer === 'number' && Number.isSafeInteger(layer) && Math.abs(layer) <= numLayers;
@@ -141,7 +142,7 @@ function featureLayers({ fields }: ModelFile, { config: { numLayers } }: Tower, 
   return layer < 0 ? numLayers + 1 + layer : layer;
 }
 
-/** Whether a tensor belongs to a layer beyond those that are used. */
+/** Whether a tensor belongs to a layer that is not computed. */
 function isLater(name: string, numLayers: number): boolean {
   const layer = /(?:\.encoder\.layers|^v\.blk)\.(\d+)\./.exec(name)?.[1];
   return layer !== undefined && Number(layer) >= numLayers;

@@ -1,7 +1,7 @@
 /**
- * Mamba (arXiv:2312.00752): layers `x += out(scan(u, b, c, dt) * silu(z))` of normalized inputs, with `u = silu(conv(x))`, x
- * and z one projection, a low-rank dt, b and c another one of u, and a decay for each channel and column of the state. Falcon
- * Mamba (arXiv:2410.05355) normalizes the low-rank dt, b and c without weights.
+ * Mamba (arXiv:2312.00752): layers `x += out(scan(u, b, c, dt) * silu(z))` of normalized inputs, where `u = silu(conv(x))`; one
+ * projection gives x and z, another one of u gives a low-rank dt, b and c; the decay has a value per channel and state column.
+ * Falcon Mamba (arXiv:2410.05355) normalizes the low-rank dt, b and c without weights.
  */
 import type { ProgramTensor } from '@winnow/ops';
 import { add, describeDecoder, linear, linearRows, rmsNorm } from '../blocks/decoder-blocks.js';
@@ -28,7 +28,7 @@ interface ScanConfig {
 export const mamba: Architecture = {
   name: architecture,
   models: 'Mamba, Falcon Mamba',
-  limits: ['Options of attention, and of the tiers of its cache, are refused.'],
+  limits: ['Options for attention and for KV cache tiers are rejected.'],
   ggufNames: [architecture],
   hubNames: [architecture, 'falcon_mamba'],
   hubClass: 'MambaForCausalLM',
@@ -54,7 +54,7 @@ function ones(kind: string, { rank, stateDim }: ScanConfig): Float32Array {
   return new Float32Array(kind === 'dt' ? rank : stateDim).fill(1);
 }
 
-/** GGUF files have no key for it; that of all published models. */
+/** The value of all published models; GGUF files have no key for it. */
 const mixerEps = 1e-6;
 
 function sizesOf({ format, fields }: ModelFile, { hiddenDim }: DecoderConfig): ScanConfig {

@@ -23,7 +23,7 @@ export const mamba2: Architecture = {
   models: 'Mamba-2',
   limits: [
     'Outputs are normalized per group of heads, as in llama.cpp; transformers normalizes all groups together.',
-    'Options of attention, and of the tiers of its cache, are refused.',
+    'Options for attention and for KV cache tiers are rejected.',
   ],
   ggufNames: [architecture],
   hubNames: [architecture],

@@ -1,6 +1,6 @@
 /**
- * Ministral 3: the Llama block, with queries scaled by position (as Llama 4 scales those of its layers without RoPE):
- * `q_t *= 1 + beta * ln(1 + floor(t / C))` with the original context length C of YaRN, whose amplitude is 1.
+ * Ministral 3: the Llama block with queries scaled by position, as in the layers of Llama 4 without RoPE:
+ * `q_t *= 1 + beta * ln(1 + floor(t / C))`, where C is the original context length of YaRN, whose amplitude is 1.
  * Source: models/ministral3/modeling_ministral3.py of transformers 5.18.0.
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
@@ -27,7 +27,7 @@ export const ministral3: Architecture = {
   models: 'Ministral 3 (3B, 8B, 14B), also the language model of multimodal checkpoints',
   limits: [
     'Only the language model of multimodal checkpoints is read, in f32, f16 or bf16.',
-    'Beyond the trained context the scale of queries stays that of its last position.',
+    'Beyond the trained context, queries keep the scale of its last position.',
   ],
   ggufNames: [architecture],
   hubNames: ['ministral3', 'mistral3'],

@@ -1,6 +1,6 @@
 /**
- * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts as the FFN, whose weights are normalized. GGUF
- * files call it `llama` with an expert count and use interleaved rotary pairs.
+ * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts as FFN, whose routing weights are normalized. GGUF
+ * files have the architecture `llama` with an expert count, and interleaved rotary pairs.
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import {
@@ -21,7 +21,7 @@ import { configFromHub } from '../settings/hub-settings.js';
 export const mixtral: DecoderArchitecture = {
   name: 'mixtral',
   models: 'Mixtral 8x7B and 8x22B',
-  limits: ['In GGUF files its architecture is `llama`, with `llama.expert_count`.'],
+  limits: ['GGUF files name the architecture `llama` and have `llama.expert_count`.'],
   ggufNames: [],
   hubNames: ['mixtral'],
   hubClass: 'MixtralForCausalLM',

@@ -1,4 +1,4 @@
-/** Projectors of `mmproj` files (tools/mtmd/clip-impl.h at 0024aa74): their language models, and their settings as folders have them. */
+/** Projectors of `mmproj` files (tools/mtmd/clip-impl.h at 0024aa74): their language models, and their settings as in config.json. */
 import type { Fields } from '../file/fields.js';
 import type { Weight } from '../file/weights.js';
 import type { ModelFile, VisionPart } from '../program/architecture.js';
@@ -18,16 +18,16 @@ type Settings = Readonly<Record<string, unknown>>;
 export interface Projector {
   /** Language models by `general.architecture`. */
   readonly decoders: Readonly<Record<string, DescribeDecoder>>;
-  /** The matrix that ends in the embedding length of the language model, and the axis of that length. */
+  /** The matrix whose outputs have the hidden size of the language model, and the axis of that size. */
   readonly matrix: readonly [name: string, axis: 0 | 1];
-  /** Stands for images in the tokens of the language model, whose vocabulary has to have it. Default: `<image>` in its text does. */
+  /** The token for images, which the vocabulary of the language model must contain. Default: `<image>` in the text of the prompt. */
   readonly token?: string;
   readonly describe: (file: ModelFile, weights: Map<string, Weight>, imageTokenId: number) => VisionPart;
   /** Settings of config.json besides those of the encoder. */
   readonly settings: (clip: ModelFile) => Settings;
-  /** Settings of the encoder in config.json besides those that all have. */
+  /** Settings of the encoder in config.json besides the common ones. */
   readonly encoder?: (clip: ModelFile) => Settings;
-  /** Settings of preprocessor_config.json that the file lacks: those of the published models. */
+  /** Settings of preprocessor_config.json that the file lacks, as in the published models. */
   readonly processor: (part: VisionPart, fields: Fields) => Settings;
 }
 
@@ -80,7 +80,7 @@ const mlp: Projector = {
   }),
 };
 
-/** Without the setting, the file has the layers that are used. @throws {FormatError} for several layers */
+/** Without the setting, the file contains only the layers to compute. @throws {FormatError} for several layers */
 function featureLayer(fields: Fields): unknown {
   const key = `${vision}.feature_layer`;
   const layers = listOf(fields, key) ?? [-1];
@@ -88,7 +88,7 @@ function featureLayer(fields: Fields): unknown {
   throw fields.refusal(key, 'one layer', layers);
 }
 
-// bundlers keep objects that spread others, and all that these refer to, except as the result of a pure function
+// bundlers keep objects that spread others, and all that they refer to, unless a pure function returns them
 
 /** LLaVA-NeXT and LLaVA-OneVision. */
 const mlpTiles: Projector = /* @__PURE__ */ (() => ({
@@ -97,7 +97,7 @@ const mlpTiles: Projector = /* @__PURE__ */ (() => ({
   describe: describeTilesOfClip,
   settings(clip) {
     const { fields, store } = clip;
-    // llama.cpp joins the rows of tiles one after another for any other value, and without one
+    // with any other value, or none, llama.cpp concatenates the rows of tiles
     const merging = fields.raw(`${vision}.mm_patch_merge_type`);
     if (merging !== 'spatial_unpad') throw fields.refusal(`${vision}.mm_patch_merge_type`, 'spatial_unpad', merging);
     const strategy = hasClass(store) ? 'default' : 'full';
@@ -132,10 +132,10 @@ function aspectOf({ fields, store }: ModelFile): string | undefined {
   const aspect = fields.string(key, hasClass(store) ? 'anyres' : 'anyres_max_9');
   if (aspect === 'anyres') return undefined;
   if (aspect.startsWith('anyres_max_')) return aspect;
-  throw fields.refusal(key, 'anyres, or anyres_max_ and a number', aspect);
+  throw fields.refusal(key, 'anyres or anyres_max_N', aspect);
 }
 
-/** Pairs of width and height in the file, of height and width in folders. */
+/** Pairs of width and height in the file; config.json has height and width. */
 function pinpointsOf(fields: Fields): unknown[][] {
   const key = pinpointsKey;
   const numbers = listOf(fields, key) ?? [];
@@ -149,7 +149,7 @@ const pinpointsKey = 'clip.vision.image_grid_pinpoints';
 const qwen = {
   matrix: ['v.mm.2.weight', 0],
   token: '<|image_pad|>',
-  /** The least and the greatest number of pixels are those of the published models, unless the file has them. */
+  /** The minimum and maximum number of pixels default to those of the published models. */
   processor:
     (usualMin: number, usualMax: number): Projector['processor'] =>
     ({ imageSize, patchSize }, fields) => ({
@@ -167,7 +167,7 @@ const qwen = {
   }),
 } as const;
 
-/** Files of Qwen2-VL have other lengths of the FFN than its matrices, which early files swap. */
+/** In files of Qwen2-VL the FFN length differs from that of the matrices, which early files swap. */
 const qwen2: Projector = /* @__PURE__ */ (() => ({
   ...qwen,
   decoders: { qwen2vl: describeQwen2Text },

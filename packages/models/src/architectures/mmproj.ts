@@ -1,6 +1,6 @@
 /**
- * Image encoders in files of their own, as llama.cpp keeps them (`mmproj-*.gguf`; tools/mtmd/clip-impl.h and clip.cpp at 0024aa74):
- * their settings and tensors under the names of this package, for the same descriptions as those of Hugging Face folders.
+ * Image encoders in separate files, as llama.cpp writes them (`mmproj-*.gguf`; tools/mtmd/clip-impl.h and clip.cpp at 0024aa74).
+ * Their settings and tensors get the names of this package, so that they are described like those of Hugging Face folders.
  */
 import type { StoredTensor } from '@winnow/bytes';
 import { FormatError, formatShape } from '@winnow/tensor';
@@ -17,16 +17,16 @@ import { projectorOf, vision, type Projector } from './mmproj-projectors.js';
 import { smolvlmText } from './smolvlm.js';
 import { checkWindow } from './with-images.js';
 
-/** An image encoder beside the file of its language model. */
+/** An image encoder in a separate file. */
 export interface MmprojFile {
   readonly file: ModelFile;
-  /** The id of a token of the language model as it is written in the vocabulary. */
+  /** Looks up the id of a token of the language model by its text. */
   readonly idOf: (text: string) => number | undefined;
 }
 
 /**
- * Describes a language model and adds the image encoder of another file to it.
- * @throws {FormatError} for a projector that is not supported, and for an encoder of another language model
+ * Describes a language model with the image encoder of another file.
+ * @throws {FormatError} for an unsupported projector, and for an encoder that belongs to another language model
  */
 export async function describeWithMmproj(file: ModelFile, mmproj: MmprojFile): Promise<ModelDescription> {
   const { fields } = mmproj.file;
@@ -56,7 +56,7 @@ export async function describeWithMmproj(file: ModelFile, mmproj: MmprojFile): P
   return { ...decoder, constants, vision: { ...part, ...(marks === undefined ? {} : { marks }), processor } };
 }
 
-/** @throws {FormatError} when the language model adds rows of images after other than as many layers as the encoder has them for */
+/** @throws {FormatError} when encoder and language model disagree on the number of layers that add rows of images (DeepStack) */
 function checkFurtherRows({ config }: ModelDescription, { dim }: VisionPart, fields: Fields): void {
   const { hiddenDim, imageDim = hiddenDim } = config;
   if (dim === imageDim) return;
@@ -64,7 +64,7 @@ function checkFurtherRows({ config }: ModelDescription, { dim }: VisionPart, fie
   throw fields.refusal(`${vision}.is_deepstack_layers`, expected, dim / hiddenDim - 1);
 }
 
-/** @throws {FormatError} when the rows of images do not have the length of the language model's embeddings */
+/** @throws {FormatError} when the rows of images do not have the hidden size of the language model */
 function checkLength(store: RequestedStore, { matrix: [name, axis] }: Projector, hiddenDim: number): void {
   const length = store.tensors.get(name)?.shape[axis];
   if (length === undefined || length === hiddenDim) return;
@@ -81,7 +81,7 @@ function normalizationOf(fields: Fields): Readonly<Record<string, unknown>> {
   return { image_mean: channels(`${vision}.image_mean`), image_std: channels(`${vision}.image_std`) };
 }
 
-/** The file with the settings of a config.json, and the names and shapes of this package. */
+/** The file with settings as in config.json, and with the tensor names and shapes of this package. */
 function clipFile(file: ModelFile, projector: Projector): ModelFile {
   const { fields, store } = file;
   const usesSilu = fields.boolean('clip.use_silu', false);
@@ -120,9 +120,9 @@ function swapped(name: string): string {
 }
 
 /**
- * Converters split convolutions over two frames into one per frame, `[E, 3, P, P]`: joined, they are the rows that folders have,
+ * Converters split convolutions over two frames into one per frame, `[E, 3, P, P]`. Joins them to the matrix of checkpoints,
  * `[E, 3 2 P P]`.
- * @throws {FormatError} for frames of other ranks, and when they differ in shape or dtype
+ * @throws {FormatError} for frames that are not of rank 4, and when they differ in shape or dtype
  */
 function withJoinedFrames(store: RequestedStore): RequestedStore {
   const name = 'v.patch_embd.weight';
@@ -173,13 +173,13 @@ const fileNames: readonly (readonly [RegExp, string])[] = [
   [/^v\.mm\./, 'mm.'],
 ];
 
-/** How a checkpoint with images is two files of llama.cpp. */
+/** How a multimodal checkpoint is divided into two files of llama.cpp. */
 export interface ImageParts {
   /** `clip.projector_type`. */
   readonly projector: (file: ModelFile) => string;
-  /** Its language model. */
+  /** The language model. */
   readonly text: TextPart;
-  /** Whether q, k and v of the encoder are one matrix. Default: they are three. */
+  /** Whether q, k and v of the encoder are fused. Default: they are separate matrices. */
   readonly isFused?: true;
 }
 

@@ -82,7 +82,7 @@ export const modernBert: EncoderArchitecture = {
   },
 };
 
-/** llama.cpp takes the mean; the key is our own. */
+/** llama.cpp always pools by the mean; only this project writes the key. */
 function headPooling({ format, fields }: ModelFile): Pooling {
   const isGguf = format === 'gguf';
   const setting = isGguf ? 'modern-bert.classifier_pooling' : 'classifier_pooling';
@@ -117,7 +117,7 @@ function ofHub(file: ModelFile): Settings {
   });
   const globalBase = fields.number('global_rope_theta', 160_000);
   const localBase = fields.isNull('local_rope_theta') ? globalBase : fields.number('local_rope_theta', usualLocalBase);
-  // there are two bases, and neither has the standard name
+  // there are two RoPE bases, and neither has the standard name
   const own = fields.without((name) => name === 'rope_theta');
   const rope = ropeFromHub(own, base.headDim, { base: globalBase, layerType: 'full_attention' });
   const localRope = ropeFromHub(own, base.headDim, { base: localBase, layerType: 'sliding_attention' });

@@ -1,6 +1,6 @@
 /**
- * MPNet (arXiv:2004.09297): BERT without segments, whose attention logits have a bias by relative position, one table of buckets
- * for all layers. The position table starts with the rows of padding, as that of XLM-RoBERTa.
+ * MPNet (arXiv:2004.09297): BERT without segments, with a relative position bias of the attention logits whose bucket table all
+ * layers share. The position table starts with padding rows, as in XLM-RoBERTa.
  */
 import { gatheredRowsView } from '../file/gathered-views.js';
 import type { Weight } from '../file/weights.js';
@@ -35,7 +35,7 @@ const names: BertAttentionNames = {
 
 const biasName = 'position_bias.weight';
 
-/** Positions from which on all keys have the bias of the last bucket. */
+/** Distance beyond which all keys have the bias of the last bucket. */
 const maxDistance = 128;
 
 function describeMpnet(file: ModelFile, config: EncoderConfig, firstPosition: number): EmbedderDescription {
@@ -61,8 +61,8 @@ function byDistance(table: Weight, numBuckets: number): Weight {
 }
 
 /**
- * The bucket of a key that is `ahead` positions after the query, as in T5 (arXiv:1910.10683 section 2.1): half of the buckets for
- * keys after the query; of each half, the first half for single distances, the rest for distances that grow by a factor.
+ * The bucket of a key that is `ahead` positions after the query, as in T5 (arXiv:1910.10683 section 2.1). Half of the buckets are
+ * for keys after the query; within each half, the first half holds one distance each, the rest grow logarithmically.
  */
 function relativeBucket(ahead: number, numBuckets: number): number {
   const half = numBuckets / 2;

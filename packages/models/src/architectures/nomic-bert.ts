@@ -22,14 +22,14 @@ import {
 } from '../settings/encoder-settings.js';
 import { ggufRotaryDim, readFreqFactors, ropeFromGguf, ropeFromHub } from '../settings/rope-settings.js';
 
-/** `activation_function` is the activation of the gate. */
+/** Maps `activation_function` to the activation of the gate. */
 const gates: Readonly<Record<string, string>> = { swiglu: 'silu', geglu: 'gelu' };
 
 export const nomicBert: EncoderArchitecture = {
   name: 'nomic-bert',
   models: 'Nomic Embed Text 1 and 1.5, Arctic Embed m-long',
   limits: [
-    'Only the settings and names of the original checkpoints (`n_embd`, `encoder.layers.0.attn.Wqkv`), without experts.',
+    'Only checkpoints with the original names (`n_embd`, `encoder.layers.0.attn.Wqkv`); experts are not supported.',
     '`rotary_scaling_factor` affects only positions beyond `max_trained_positions`, where the context ends.',
   ],
   isEncoder: true,
@@ -67,7 +67,7 @@ async function ofGguf(file: ModelFile): Promise<RotaryEncoderConfig> {
   return { ...config, rope: ropeFromGguf(fields, architecture, config.headDim, 'halves', factors) };
 }
 
-/** Settings that change the computation without changing the tensors: other values are rejected. */
+/** Settings that change the computation but not the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   causal: [false],
   parallel_block: [false],

@@ -7,7 +7,7 @@ import type { DecoderConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { usualNorm } from '../program/tensors.js';
 
-/** Norm over all heads `[T, N, H]` of a token as one vector; `name` is `blk.LAYER.attn_q` or `blk.LAYER.attn_k`. */
+/** Normalizes all heads `[T, N, H]` of a token as one vector; `name` is `blk.LAYER.attn_q` or `blk.LAYER.attn_k`. */
 export function normAllHeads(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
   const [, numHeads, headDim] = heads.shape as [string, number, number];
   const flat = step.b.reshape(heads, ['T', numHeads * headDim]);

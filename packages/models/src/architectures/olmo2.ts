@@ -1,7 +1,7 @@
 /**
  * OLMo 2 (arXiv:2501.00656) and OLMo 3 (arXiv:2512.13961): norms after attention and FFN instead of before,
  * `x += rms(attn(x)); x += rms(ffn(x))`, an RMS norm over the whole q and k vectors before RoPE, split-half rotary pairs.
- * OLMo 3 has a sliding window in three of four layers; these rotate without the scaling of the others.
+ * OLMo 3 has a sliding window in three of four layers, whose RoPE is not scaled.
  */
 import {
   add,

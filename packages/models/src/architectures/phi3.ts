@@ -22,7 +22,7 @@ export const phi3: Architecture = {
   models: 'Phi 3, 3.5 (mini, medium), Phi 4, Phi 4 mini',
   limits: [
     'The length of each sequence selects the short or the long RoPE factors, as in Transformers; llama.cpp selects them ' +
-      'by the context. A generation that passes the original length computes its cached keys anew.',
+      'by the context size. When a generation exceeds the original length, its cached keys are recomputed.',
     'The sliding window of config.json is applied; the key of GGUF files is ignored, as in llama.cpp.',
     '`short_mscale` and `long_mscale` are not supported.',
   ],

@@ -1,6 +1,6 @@
 /**
  * Qwen 2 and 2.5 (arXiv:2407.10671): the Llama block with biases on q, k and v,
- * `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`, rotary pairs in halves.
+ * `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`, split-half rotary pairs.
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
@@ -25,15 +25,15 @@ export const qwen2: Architecture = {
   describe: (file) => describeQwen2(file),
 };
 
-/** What distinguishes the decoder of a family with images. */
+/** How the decoder of a family that reads images differs. */
 export interface Qwen2Family {
   readonly architecture: string;
-  /** Defaults of the rotation, whose pairs are rotated by three positions. */
+  /** Defaults of RoPE, whose pairs are rotated by three coordinates (M-RoPE). */
   readonly rope: HubRopeDefaults;
 }
 
 /**
- * @param imageTokenId the token of images, in a model that takes them
+ * @param imageTokenId the token that stands for a row of an image. Default: the model takes no images
  * @param family default: Qwen 2
  */
 export async function describeQwen2(

@@ -14,7 +14,7 @@ import {
   type PreNormBlock,
 } from '../blocks/decoder-blocks.js';
 import { Fields } from '../file/fields.js';
-import { collectWeights, type Weight } from '../file/weights.js';
+import { addWeights, type Weight } from '../file/weights.js';
 import type { DecoderArchitecture, ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
 import { tensorNames, type Bias } from '../program/tensors.js';
 import { textPartOf } from '../settings/text-part.js';
@@ -34,7 +34,7 @@ import { describeWithImages, type DescribeDecoder } from './with-images.js';
 /** The sections of M-RoPE of the published models. */
 const rope = { base: 1_000_000, sections: [16, 24, 24] };
 
-/** The decoder, from a GGUF file or a folder. @param imageTokenId the token of images. Default: it takes none */
+/** The decoder, from a GGUF file or a folder. @param imageTokenId the image token. Default: it takes no images */
 export function describeQwen2Text(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
   return describeQwen2(file, imageTokenId, { architecture: 'qwen2vl', rope });
 }
@@ -51,7 +51,7 @@ export const qwen2vl: DecoderArchitecture = {
   limits: [
     'Images have at most 1,280 rows (1,003,520 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
     'Images: a Hugging Face folder, or a GGUF file and an `mmproj` file. Converted to a folder, the language model is a Qwen 2.',
-    'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
+    'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are rejected.',
   ],
   ggufNames: ['qwen2vl'],
   hubNames: ['qwen2_5_vl', 'qwen2_vl', 'qwen2_5_vl_text', 'qwen2_vl_text'],
@@ -72,7 +72,7 @@ interface Variant {
   readonly norm: NormWriter;
   readonly normBias: Bias;
   readonly feedForward: PreNormBlock['feedForward'];
-  /** Names of the matrices of the FFN in the checkpoint. */
+  /** Names of the FFN matrices in the checkpoint. */
   readonly ffn: Readonly<Record<string, string>>;
 }
 
@@ -88,7 +88,7 @@ const qwen25Vision: Variant = {
   ffn: { ffn_gate: 'gate_proj', ffn_up: 'up_proj', ffn_down: 'down_proj' },
 };
 
-/** Here `hidden_size` is the length of the rows. */
+/** In Qwen2-VL, `hidden_size` is the length of the output rows. */
 const qwen2Vision: Variant = {
   values: { ...common, embed_dim: 1280, hidden_size: 3584, mlp_ratio: 4, hidden_act: 'quick_gelu' },
   settings: { outputDim: 'hidden_size', hiddenDim: 'embed_dim' },
@@ -96,7 +96,7 @@ const qwen2Vision: Variant = {
   ffn: { ffn_up: 'fc1', ffn_down: 'fc2' },
 };
 
-/** The encoder; the weights are added to those of the decoder. */
+/** Describes the image encoder. @param weights those of the decoder, to which the encoder's are added */
 export function describeQwen2Vision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const isQwen25 = file.fields.string('model_type') === 'qwen2_5_vl';
   const variant = isQwen25 ? qwen25Vision : qwen2Vision;
@@ -114,7 +114,7 @@ export function describeQwen2Vision(file: ModelFile, weights: Map<string, Weight
     ...names.matrix(['v.mm.2', `${hub}.merger.mlp.2`], [dim, numMerged], 'required'),
     ...qwenLayerTensors(file, config, hub, ffn, normBias),
   ];
-  for (const [name, weight] of collectWeights(file.store, requests, isPlaceholder)) weights.set(name, weight);
+  addWeights(weights, file.store, requests, isPlaceholder);
   return describeScaledVision({
     ...{ ...encoder, fields: given, weights, imageTokenId },
     ...(isQwen25 ? { windows: windowsOf(fields, patchSize * mergeSize, config.numLayers) } : {}),
@@ -127,10 +127,10 @@ export function describeQwen2Vision(file: ModelFile, weights: Map<string, Weight
   });
 }
 
-/** A tensor without a meaning of early `mmproj` files. */
+/** A placeholder tensor of early `mmproj` files. */
 const isPlaceholder = (name: string): boolean => name === 'v.position_embd.weight';
 
-/** The length of the FFN is a ratio in config.json, and its activation a part of the layers. */
+/** Checks the activation, which is fixed, and computes the FFN length, which config.json specifies as a ratio. */
 function ofQwen2(fields: Fields, format: ModelFile['format']): Fields {
   const activation = fields.string('hidden_act');
   if (activation !== 'quick_gelu') throw fields.refusal('hidden_act', 'quick_gelu', activation);
@@ -139,7 +139,7 @@ function ofQwen2(fields: Fields, format: ModelFile['format']): Fields {
   return read.with({ intermediate_size: Math.floor(fields.count('embed_dim') * fields.number('mlp_ratio')) });
 }
 
-/** @param unit width of a square in pixels */
+/** @param unit width of a merged square in pixels */
 function windowsOf(fields: Fields, unit: number, numLayers: number): NonNullable<ScaledDesign['windows']> {
   const size = fields.count('window_size');
   const side = Math.floor(size / unit);

@@ -33,11 +33,11 @@ export const qwen3: Architecture = {
   describe: (file) => describeQwen3(file),
 };
 
-/** What distinguishes the decoders of Qwen3-VL. */
+/** How the decoders of Qwen3-VL differ. */
 export interface Qwen3Images {
-  /** Default: it takes no images, and rotates all pairs by one position. */
+  /** Default: the model takes no images, and all pairs are rotated by one position. */
   readonly imageTokenId?: number | undefined;
-  /** How many of the first layers add a part of the rows of images to their result. */
+  /** Number of first layers that add further rows of images to their result (DeepStack). */
   readonly numDeep: number;
   readonly rope: HubRopeDefaults;
 }
@@ -55,13 +55,13 @@ export async function describeQwen3(file: ModelFile, images?: Qwen3Images): Prom
   return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
 }
 
-/** The settings with those of the images that the model takes. */
+/** Adds the image settings of a model that takes images. */
 export function withImages<C extends RotaryDecoderConfig>(config: C, images: Qwen3Images | undefined): C {
   const { imageTokenId, numDeep = 0 } = images ?? {};
   return imageTokenId === undefined ? config : { ...config, imageTokenId, imageDim: (1 + numDeep) * config.hiddenDim };
 }
 
-/** The layers, of which the first add further rows of images. @param feedForward default: a GLU */
+/** The layers, the first of which add further rows of images. @param feedForward default: a GLU */
 export function qwen3Layer(
   config: RotaryDecoderConfig,
   rotary: Rotary,

@@ -1,5 +1,5 @@
 /**
- * Qwen 3.5: most layers mix tokens by a gated delta rule (arXiv:2412.06464), every fourth by gated attention: `x +=
+ * Qwen 3.5: most layers mix tokens with a gated delta rule (arXiv:2412.06464), every fourth with gated attention: `x +=
  * mix(rms(x)); x += ffn(rms(x))`. The norm before the FFN is called `post_attention_norm`.
  */
 import type { ProgramTensor } from '@winnow/ops';

@@ -1,6 +1,6 @@
 /**
- * Qwen 3.5 with experts: the FFN is a mixture with normalized weights plus a gated shared expert. The rest:
- * `qwen35.ts`.
+ * Qwen 3.5 with experts: `qwen35.ts` with a mixture of experts as FFN, whose routing weights are normalized, plus a gated
+ * shared expert.
  */
 import type { Architecture } from '../program/architecture.js';
 import { describeQwen35 } from './qwen35.js';

@@ -1,5 +1,5 @@
 /**
- * Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block, whose FFN is a mixture of experts with normalized weights.
+ * Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block with a mixture of experts as FFN, whose routing weights are normalized.
  */
 import { describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
 import {
@@ -29,7 +29,7 @@ export const qwen3moe: Architecture = {
   describe: (file) => describeQwen3Moe(file),
 };
 
-/** The names of the experts of Qwen3-VL, whose matrices are transposed. */
+/** The expert tensors of Qwen3-VL, whose matrices are stored transposed. */
 const visionLayout: HubExpertNames = { isTransposed: true };
 
 export async function describeQwen3Moe(file: ModelFile, images?: Qwen3Images): Promise<ModelDescription> {
@@ -41,7 +41,7 @@ export async function describeQwen3Moe(file: ModelFile, images?: Qwen3Images): P
     ? withQwenWindow(file, configFromHub(file, { ...common, contextLength: 32768, known }))
     : await configFromGguf(file, { ...common, norm: 'rms', known: ['expert_count'] });
   const experts = expertsOf(file, text);
-  // Qwen3-VL normalizes weights, whatever its settings say
+  // Qwen3-VL always normalizes weights
   const routed = images === undefined ? experts : { ...experts, normalize: true };
   const config = withImages({ ...text, experts: routed }, images);
   const requests = expertRequests(file, config, images === undefined ? {} : visionLayout);
@@ -52,8 +52,8 @@ export async function describeQwen3Moe(file: ModelFile, images?: Qwen3Images): P
 }
 
 function expertsOf(file: ModelFile, config: RotaryDecoderConfig): ExpertConfig {
-  // GGUF files do not specify whether weights are normalized: llama.cpp normalizes them, the default of config.json
-  // does not
+  // GGUF files do not specify whether weights are normalized: llama.cpp normalizes them, although the default of
+  // config.json is not to
   if (file.format === 'gguf') return expertsFromGguf(file, config, { score: 'softmax', normalize: true });
   return expertsFromHub(file, config, {
     score: 'softmax',

@@ -1,12 +1,12 @@
 /**
  * Qwen3-VL (arXiv:2511.21631): rows of images of any size in the prompt of a Qwen 3 whose rotary pairs are rotated by interleaved
- * coordinates (M-RoPE). The encoder has rotary and learned positions; states of several of its layers become further rows, which the
- * first layers of the decoder add to theirs (DeepStack, arXiv:2406.04334).
+ * coordinates (M-RoPE). The encoder has rotary and learned positions; the states of some of its layers become further rows, which
+ * the first layers of the decoder add to their hidden states (DeepStack, arXiv:2406.04334).
  */
 import type { ProgramTensor } from '@winnow/ops';
 import { layerNorm, linear, plainFeedForward, preNormLayer } from '../blocks/decoder-blocks.js';
 import { Fields } from '../file/fields.js';
-import { collectWeights, type Weight, type WeightRequest } from '../file/weights.js';
+import { addWeights, type Weight, type WeightRequest } from '../file/weights.js';
 import type { DecoderArchitecture, ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames } from '../program/tensors.js';
@@ -26,11 +26,11 @@ const defaults = {
   ...{ num_position_embeddings: 2304, deepstack_visual_indexes: [8, 16, 24] },
 };
 
-/** @param sources where images come from */
+/** @param sources the files that images are supported with */
 const limitsOf = (sources: string): readonly string[] => [
   sources,
   'Images have at most 1,280 rows (1,310,720 pixels); larger ones are reduced to that, as by `max_pixels`. Videos are not read.',
-  'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are refused.',
+  'Without YaRN. Policies that move the positions of queries (`streaming` with sinks) are rejected.',
 ];
 
 export const qwen3vl: DecoderArchitecture = {
@@ -96,7 +96,7 @@ function deepLayers(fields: Fields): readonly number[] {
   return layerIndices(fields, 'deepstack_visual_indexes', fields.count('depth'));
 }
 
-/** The encoder; the weights are added to those of the decoder. */
+/** Describes the image encoder. @param weights those of the decoder, to which the encoder's are added */
 export function describeQwen3Vision(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const fields = visionFields(file);
   const encoder = qwenEncoder({ ...file, fields }, weights, { architecture: 'qwen3vl', outputDim: 'out_hidden_size' });
@@ -108,7 +108,7 @@ export function describeQwen3Vision(file: ModelFile, weights: Map<string, Weight
     throw fields.refusal('num_position_embeddings', 'the square of a whole number', numPositions);
   }
   const requests = qwen3Tensors(file, encoder, { numPositions, deep });
-  for (const [name, weight] of collectWeights(file.store, requests)) weights.set(name, weight);
+  addWeights(weights, file.store, requests);
   const merged = (step: DecoderStep, [first, second]: Layers, squares: ProgramTensor): ProgramTensor => {
     const y = step.b.activation('activation', { x: linear(step, first, squares) }, { kind: 'gelu-erf' });
     return linear(step, second, y);

@@ -23,10 +23,10 @@ export function sandwichLayer(attention: PreNormBlock['attention']): DecoderDesi
   };
 }
 
-/** Names of the four norms in the order of their use: in programs and GGUF files, and in Hugging Face layers. */
+/** Names of the four norms in order of use: in programs and GGUF files, and in Hugging Face layers. */
 export type SandwichNorms = readonly (readonly [own: string, hub: string])[];
 
-/** `post_attention_layernorm` really follows the attention here; elsewhere it precedes the FFN. */
+/** Here `post_attention_layernorm` follows the attention; in other architectures it precedes the FFN. */
 export const gemmaNorms: SandwichNorms = [
   ['attn_norm', 'input_layernorm'],
   ['post_attention_norm', 'post_attention_layernorm'],

@@ -25,8 +25,8 @@ export const siglip: EncoderArchitecture = {
   name: 'siglip',
   models: 'SigLIP base, large and so400m, SigLIP 2 with fixed resolution (text and images)',
   limits: [
-    'Texts are padded to the length of the context with the pad token, which the model attends to, as in training.',
-    'The vectors of texts and images must be as long as the hidden states of both encoders, as in all published models.',
+    'Texts are padded to the context length with the pad token, which the model attends to, as in training.',
+    'The embeddings of texts and images must have the hidden size of both encoders, as in all published models.',
     'Only from Hugging Face folders; the GGUF format of llama.cpp has no text encoder.',
     'SigLIP 2 with variable resolution (`siglip2`) is not read.',
   ],
@@ -62,13 +62,13 @@ export const siglip: EncoderArchitecture = {
   },
 };
 
-/** The settings of a vision encoder of SigLIP. @param prefix of its tensors */
+/** The settings of SigLIP's vision encoder. @param prefix prefix of its tensors */
 export function siglipVisionTower(file: ModelFile, prefix: string, values: Readonly<Record<string, unknown>>): Tower {
   const embedding = positionTable(file, prefix);
   return towerOf(file, 'vision_config', { architecture: 'siglip', values, embedding });
 }
 
-/** The multi-head attention pooling of SigLIP: the only query is learned. */
+/** SigLIP's pooling by multi-head attention with a single, learned query. */
 function poolByAttention(step: DecoderStep, hidden: ProgramTensor): ProgramTensor {
   const { b, config, weight } = step;
   const { numHeads, headDim } = config;

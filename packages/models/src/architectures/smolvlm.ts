@@ -1,9 +1,9 @@
 /**
- * SmolVLM (arXiv:2504.05299) and Idefics3 (arXiv:2408.12637): the hidden states of SigLIP's patches, of which each square of
- * `s x s` becomes one row by concatenation (pixel shuffle) and a linear layer, stand for the tiles of an image in the prompt of a Llama.
+ * SmolVLM (arXiv:2504.05299) and Idefics3 (arXiv:2408.12637): SigLIP encodes the tiles of an image; the states of each square of
+ * `s x s` patches are concatenated (pixel shuffle) and projected to one row in the prompt of a Llama.
  */
 import { layerNorm, linear } from '../blocks/decoder-blocks.js';
-import { collectWeights, type Weight } from '../file/weights.js';
+import { addWeights, type Weight } from '../file/weights.js';
 import type { DecoderArchitecture, ModelFile, VisionPart } from '../program/architecture.js';
 import { tensorNames } from '../program/tensors.js';
 import type { TextPart } from '../settings/text-part.js';
@@ -34,8 +34,8 @@ export const smolvlm: DecoderArchitecture = {
   name: 'smolvlm',
   models: 'SmolVLM and SmolVLM2 256M, 500M and 2.2B; Idefics3 8B (text and images)',
   limits: [
-    'A Llama as language model: a Hugging Face folder, or a GGUF file of a Llama and an `mmproj` file; videos are not read.',
-    'Positions of patches are rounded as by transformers in float32 on x86 CPUs.',
+    'With a Llama: a Hugging Face folder, or a GGUF and an `mmproj` file. Videos are not read.',
+    'Positions of patches are rounded as in transformers, in float32 on x86 CPUs.',
   ],
   ggufNames: [],
   hubNames: ['smolvlm', 'idefics3'],
@@ -45,7 +45,7 @@ export const smolvlm: DecoderArchitecture = {
   },
 };
 
-/** The encoder of SmolVLM; the weights are added to those of the decoder. */
+/** Describes the encoder of SmolVLM. @param weights those of the decoder, to which the encoder's are added */
 export function describeTiles(file: ModelFile, weights: Map<string, Weight>, imageTokenId: number): VisionPart {
   const { fields, store } = file;
   const prefix = 'model.vision_model.';
@@ -60,7 +60,7 @@ export function describeTiles(file: ModelFile, weights: Map<string, Weight>, ima
     ...visionTensors(file, tower, prefix, { hasClass: false, hasPostNorm: true }),
     ...tensorNames(file).matrix(projection, [dim, numInputs], 'none'),
   ];
-  for (const [name, weight] of collectWeights(store, requests)) weights.set(name, weight);
+  addWeights(weights, store, requests);
   const numRows = (side / scale) ** 2;
   return describeVision({
     ...{ tower, weights, hasClass: false, numRows, dim, imageTokenId },
@@ -75,7 +75,7 @@ export function describeTiles(file: ModelFile, weights: Map<string, Weight>, ima
   });
 }
 
-/** Rows of the table of positions for patches by row and column. */
+/** Rows of the position table for the patches in row-major order. */
 function squarePlaces(positions: Int32Array): Int32Array {
   const side = positions.length;
   return Int32Array.from(

@@ -81,7 +81,7 @@ function normEachHead(step: DecoderStep, name: string, heads: ProgramTensor): Pr
   return b.activation('multiply', { a: x, b: b.reshape(rows, heads.shape) });
 }
 
-/** GGUF files express by the presence of tensors what config.json declares. */
+/** GGUF files imply by the presence of tensors what config.json declares. */
 function variantOf({ format, fields, store }: ModelFile): Variant {
   if (format === 'gguf') {
     return {

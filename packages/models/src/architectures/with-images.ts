@@ -1,4 +1,4 @@
-/** Models that take images beside text: a vision encoder whose projected rows stand in the prompt of a decoder. */
+/** Models that take images as well as text: the rows of a vision encoder become part of the prompt of a decoder. */
 import { Fields } from '../file/fields.js';
 import type { Weight } from '../file/weights.js';
 import type { ModelDescription, ModelFile, VisionPart } from '../program/architecture.js';
@@ -13,8 +13,8 @@ const llamas: Readonly<Record<string, DescribeDecoder>> = { llama: describeLlama
 
 /**
  * Describes the decoder and adds the vision encoder to it.
- * @param decoders descriptions of decoders by the `model_type` of `text_config`, of which the first is the default
- * @param describeVision reads the tensors of the vision encoder from a file without the decoder's, and adds its weights
+ * @param decoders descriptions of decoders by the `model_type` of `text_config`; the first is the default
+ * @param describeVision gets a file without the decoder's tensors, and adds the weights of the vision encoder
  * @throws {FormatError} for a decoder that is not supported with images
  */
 export async function describeWithImages(
@@ -42,8 +42,8 @@ export async function describeWithImages(
 }
 
 /**
- * @param key of the sliding window in `fields`
- * @throws {FormatError} when an image in which tokens attend to each other in both directions is larger than the window
+ * @param key name of the sliding window in `fields`
+ * @throws {FormatError} when an image with bidirectional attention is larger than the sliding window
  */
 export function checkWindow(decoder: ModelDescription, vision: VisionPart, fields: Fields, key: string): void {
   const { slidingWindow } = decoder.config;

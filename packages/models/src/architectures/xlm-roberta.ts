@@ -1,6 +1,6 @@
 /**
- * XLM-RoBERTa (arXiv:1911.02116): BERT with a SentencePiece vocabulary and a single segment. The position table starts
- * with the rows of padding, so the first token has the row after that of the padding id.
+ * XLM-RoBERTa (arXiv:1911.02116): BERT with a SentencePiece vocabulary and a single segment. The position table starts with
+ * padding rows: the first token has the row after that of the padding id.
  */
 import type { Fields } from '../file/fields.js';
 import type { EncoderArchitecture } from '../program/architecture.js';
@@ -13,8 +13,8 @@ export const xlmRoberta: EncoderArchitecture = {
     'BGE-M3 (also lexical weights and multi-vectors), Multilingual E5, Arctic Embed l 2.0; ' +
     'rerankers: BGE Reranker base, large and v2 M3',
   limits: [
-    'In GGUF files its architecture is `bert`, and the position table has no rows of padding.',
-    'Lexical weights and multi-vectors take a folder with `sparse_linear.pt` and `colbert_linear.pt` (or `.safetensors`).',
+    'GGUF files name the architecture `bert`, and their position table has no padding rows.',
+    'Lexical weights and multi-vectors require a folder with `sparse_linear.pt` and `colbert_linear.pt` (or `.safetensors`).',
   ],
   isEncoder: true,
   ggufNames: [],
@@ -40,7 +40,7 @@ export const xlmRoberta: EncoderArchitecture = {
   },
 };
 
-/** Jina Embeddings v3 has the same `model_type`. @throws {FormatError} that says what it needs */
+/** Jina Embeddings v3 has the same `model_type`. @throws {FormatError} that names what is missing */
 function checkNotJina(fields: Fields): void {
   const tasks = fields.raw('lora_adaptations');
   if (tasks === undefined) return;

@@ -17,12 +17,12 @@ import type { Rotary } from './rotary.js';
 /** Appends the norm of this name over the last axis. */
 export type NormWriter = (step: DecoderStep, name: string, x: ProgramTensor) => ProgramTensor;
 
-/** A decoder as described by its architecture. */
+/** What an architecture specifies about a decoder. */
 export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weights'> {
   readonly rotaries?: readonly Rotary[];
   /** Additional tables that no file contains. */
   readonly constants?: readonly (readonly [name: string, values: Float32Array])[];
-  /** Default: rows of the table. */
+  /** Default: looks up the embedding table. */
   readonly embed?: (step: DecoderStep) => ProgramTensor;
   /** Appends a layer and returns its hidden states `[T, hiddenDim]`. */
   readonly layer: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
@@ -68,7 +68,7 @@ export function add({ b }: DecoderStep, x: ProgramTensor, y: ProgramTensor): Pro
   return b.activation('add', { a: x, b: y });
 }
 
-/** `factor * x`; without an op for a factor of 1. */
+/** `factor * x`; a factor of 1 appends no op. */
 export function scaled({ b }: DecoderStep, x: ProgramTensor, factor: number): ProgramTensor {
   return factor === 1 ? x : b.activation('scale', { x }, { factor });
 }
@@ -77,19 +77,19 @@ export function rmsNorm(step: DecoderStep, name: string, x: ProgramTensor): Prog
   return normWithEps(step, name, x, step.config.normEps);
 }
 
-/** An RMS norm with an epsilon of its own. */
+/** An RMS norm with a separate epsilon. */
 export function normWithEps({ b, weight }: DecoderStep, name: string, x: ProgramTensor, eps: number): ProgramTensor {
   return b.activation('rms-norm', { x, weight: weight(`${name}.weight`) }, { eps });
 }
 
-/** With the bias, if there is one. */
+/** Layer normalization, with a bias if the model has one. */
 export function layerNorm(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
   const { b, weight, optionalWeight, config } = step;
   const inputs = { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) };
   return b.activation('layer-norm', inputs, { eps: config.normEps });
 }
 
-/** With the bias, if there is one, and the adapters. */
+/** A linear layer, with the bias if the model has one, and with its adapters. */
 export function linear(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
   const { b, weight, optionalWeight } = step;
   const y = b.activation('matmul', { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) });
@@ -119,11 +119,11 @@ export interface AttentionOptions extends Pick<
   readonly scale?: number;
   /** Applied to the heads `[T, N, H]` of q and k before RoPE; `name` is `attn_q` or `attn_k`. */
   readonly normalizeHeads?: (name: string, heads: ProgramTensor) => ProgramTensor;
-  /** Applied to the queries `[T, N, H]` before RoPE, which does not change factors of whole heads. */
+  /** Applied to the queries `[T, N, H]` before RoPE, which commutes with a factor per head. */
   readonly scaleQueries?: (query: ProgramTensor) => ProgramTensor;
 }
 
-/** Grouped-query attention of normalized inputs: projections, RoPE, attention, output projection. */
+/** Grouped-query attention over normalized inputs: projections, RoPE, attention, output projection. */
 export function attentionBlock(
   step: DecoderStep,
   layer: number,

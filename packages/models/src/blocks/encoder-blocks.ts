@@ -5,7 +5,7 @@ import { embedTokens, type DecoderStep } from '../program/decoder-program.js';
 import { beginEmbedding, endEmbedding } from '../program/embedding-program.js';
 import { add, attentionBlock, layerNorm, type AttentionOptions, type DecoderDesign } from './decoder-blocks.js';
 
-/** An encoder as described by its architecture. */
+/** What an architecture specifies about an encoder. */
 export interface EncoderDesign extends Pick<DecoderDesign, 'config' | 'weights' | 'rotaries' | 'layer'> {
   readonly embed: (step: DecoderStep) => ProgramTensor;
   /** Name of the norm after the last layer. Default: none. */
@@ -39,7 +39,7 @@ export function describeEncoder({
   };
 }
 
-/** `LN(token + type + position)`, with types and positions if the model has them. */
+/** `LN(token + type + position)`; types and positions are optional. */
 export function embedWithNorm(step: DecoderStep): ProgramTensor {
   const { b, optionalWeight, positions } = step;
   let x = embedTokens(step);
@@ -51,7 +51,7 @@ export function embedWithNorm(step: DecoderStep): ProgramTensor {
   return layerNorm(step, 'token_embd_norm', x);
 }
 
-/** `x = LN(x + attn(x)); x = LN(x + ffn(x))`. @param attention options, which may need weights of the step */
+/** `x = LN(x + attn(x)); x = LN(x + ffn(x))`. @param attention options; a function, because they may contain weights of the step */
 export function postNormLayer(
   attention: AttentionOptions | ((step: DecoderStep) => AttentionOptions),
   feedForward: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor,

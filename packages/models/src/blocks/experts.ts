@@ -1,4 +1,4 @@
-/** Mixtures of experts: their settings and tensors in both formats, and the records of their layers. */
+/** Mixtures of experts: their settings and tensors in both formats, and the op records of their layers. */
 import type { StoredTensor } from '@winnow/bytes';
 import type { ProgramTensor } from '@winnow/ops';
 import { dtypeInfo } from '@winnow/tensor';
@@ -21,16 +21,16 @@ import { add, gatedFeedForward, linear } from './decoder-blocks.js';
 /** Far more experts than any model has; a plausibility limit for untrusted files. */
 const maxExperts = 65536;
 
-/** Default processing of the router's scores, when the file does not specify it. */
+/** How the router's scores are processed when the file does not specify it. */
 export type Routing = Pick<ExpertConfig, 'score' | 'normalize'>;
 
-/** How groups of experts are ranked. Default: settings with more than one group are refused. */
+/** How groups of experts are ranked. Default: settings with more than one group are rejected. */
 export type GroupScore = NonNullable<ExpertConfig['groups']>['score'];
 
 /** Values of `expert_gating_func`. */
 const gatingFunctions: Readonly<Record<number, ExpertConfig['score']>> = { 1: 'softmax', 2: 'sigmoid' };
 
-/** A shared expert with a gate, a number of them without, or one of a size of its own without. */
+/** Shared experts: one with a gate; a number of them without gates; or one without a gate whose size the file specifies. */
 export type SharedExperts = 'none' | 'gated' | 'counted' | 'sized';
 
 /** The expert size defaults to the FFN dimension. @throws {FormatError} for invalid settings */
@@ -109,7 +109,7 @@ export function expertsFromHub(
   });
 }
 
-/** Groups in the settings with these names, of their number and of the number of selected ones. */
+/** Reads the number of groups and the number of selected groups from the settings of these names. */
 function groupsOf(
   fields: Fields,
   [count, chosen]: readonly [count: string, chosen: string],
@@ -121,7 +121,7 @@ function groupsOf(
   return { groups: { numGroups, numChosen: fields.count(chosen), score } };
 }
 
-/** Shared experts without a gate, whose matrices files store as those of one. */
+/** Shared experts without gates, whose matrices files store as those of one large expert. */
 function countedShared(numShared: number, ffnDim: number): Pick<ExpertConfig, 'sharedFfnDim' | 'numShared'> {
   return { sharedFfnDim: numShared * ffnDim, numShared };
 }
@@ -146,7 +146,8 @@ function checkedExperts(fields: Fields, experts: ExpertConfig): ExpertConfig {
   if (numExperts > maxExperts) throw fields.refusal('number of experts', `at most ${maxExperts}`, numExperts);
   if (numChosen > numExperts) throw fields.refusal('selected experts', `at most ${numExperts}`, numChosen);
   if (groups !== undefined) checkGroups(fields, experts, groups);
-  if (!Number.isFinite(Math.fround(scale))) throw fields.refusal('scale of experts', 'a number f32 can hold', scale);
+  if (!Number.isFinite(Math.fround(scale)))
+    throw fields.refusal('scale of experts', 'a number that f32 can hold', scale);
   return experts;
 }
 
@@ -163,7 +164,7 @@ function checkGroups(fields: Fields, { numExperts, numChosen }: ExpertConfig, gr
   }
 }
 
-/** Hugging Face names of the module with experts and of an expert's three matrices. */
+/** Hugging Face names of the experts' module and of its tensors. */
 export interface HubExpertNames {
   /** Module within a layer, empty for the layer itself. Default: `mlp`. */
   readonly module?: string;
@@ -171,17 +172,17 @@ export interface HubExpertNames {
   readonly matrices?: readonly [gate: string, up: string, down: string];
   /** Default: `gate`. */
   readonly router?: string;
-  /** The stacked gate and up matrices as one tensor, and the stacked down matrices. Default: `experts.gate_up_proj`, `experts.DOWN`. */
+  /** The fused gate and up matrices of all experts, and their down matrices. Default: `experts.gate_up_proj`, `experts.DOWN`. */
   readonly stacked?: readonly [both: string, down: string];
   /** Whether the stacked matrices are stored as `[inputs, outputs]`, unless quantized. */
   readonly isTransposed?: boolean;
-  /** The same, and gate and up with alternating columns. */
+  /** Whether they are also stored with alternating columns of gate and up. */
   readonly isInterleaved?: boolean;
   /** Whether the router and the experts have biases. */
   readonly hasBias?: boolean;
   /** Module of the shared expert within a layer. Default: `mlp.shared_expert`. */
   readonly shared?: string;
-  /** The gate and up matrices of the shared expert as one tensor, and its down matrix, in its module. Default: three matrices. */
+  /** The fused gate and up matrices of the shared expert, and its down matrix, within its module. Default: three matrices. */
   readonly sharedMatrices?: readonly [both: string, down: string];
   /** The bias of the router's scores, which affects only the selection. Default: none. */
   readonly scoreBias?: string;
@@ -224,7 +225,7 @@ function scoreBiasTensor(
   return [{ name, storedName, shape: [numExperts], optional: true }];
 }
 
-/** The matrices of one kind of all experts of a layer. */
+/** One of the three matrices, of all experts of a layer. */
 interface ExpertStack {
   readonly kind: ExpertMatrix;
   readonly layer: number;
@@ -355,7 +356,7 @@ export function expertFeedForward(
     const bias = step.optionalWeight(expertBiasName(layer, kind));
     return bias === undefined ? y : b.activation('expert-bias', { x: y, ids, bias });
   };
-  /** The results of the experts of a pass, `[T, K, E]`. */
+  /** Appends the experts of a pass and returns their results, `[T, K, E]`. */
   const writePass = (pass: ExpertPass | undefined): ProgramTensor => {
     const product = (kind: ExpertMatrix, rows: ProgramTensor): ProgramTensor =>
       b.activation('expert-matmul', {
@@ -366,7 +367,7 @@ export function expertFeedForward(
       });
     const gate = biased('gate', product('gate', input));
     const up = biased('up', product('up', input));
-    // experts of other passes have only their biases here, and 0 in the product
+    // gate and up of experts of other passes hold only their biases; the down product sets their results to 0
     return product('down', b.activation('glu', { gate, up }, { kind: config.activation, ...experts.clamp }));
   };
   const node: LayerExperts = {
@@ -379,7 +380,7 @@ export function expertFeedForward(
   };
   let products: ProgramTensor | undefined;
   for (const pass of step.experts?.(b, node) ?? [undefined]) {
-    // summed before weighting: each row is nonzero in only one pass, so the addition is exact
+    // passes are added before weighting: each row is nonzero in only one pass, so the sum is exact
     const some = writePass(pass);
     products = products === undefined ? some : add(step, products, some);
   }

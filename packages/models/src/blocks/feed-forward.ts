@@ -1,4 +1,4 @@
-/** Passes the FFN of a layer to the FFN lowering of a program, and defines its neuron-major matrices. */
+/** Passes the FFN of a layer to the program's FFN lowering, and defines the neuron-major forms of its matrices. */
 import type { LayerFeedForward, ProgramTensor } from '@winnow/ops';
 import { interleavedView } from '../file/interleaved-view.js';
 import { transposedWeight } from '../file/transposed-weight.js';
@@ -33,7 +33,7 @@ function isAdapted({ hasWeight }: DecoderStep, names: readonly string[]): boolea
   return names.some((name) => hasWeight(loraNames(name).a));
 }
 
-/** Appends the FFN of a layer: by the program's FFN lowering, if it has one. */
+/** Appends the FFN of a layer with the program's FFN lowering, if it has one. */
 export function lowerFeedForward(
   step: DecoderStep,
   layer: number,
@@ -44,7 +44,7 @@ export function lowerFeedForward(
   const { b, config, feedForward, weight } = step;
   const { gate, up, down } = feedForwardNames(layer);
   if (feedForward === undefined || isAdapted(step, isGated ? [gate, up, down] : [up, down])) return lowerDense();
-  /** Declares weights lazily. */
+  /** Getters, so that only the weights that the lowering reads are declared. */
   const bias = (key: 'gateBias' | 'upBias' | 'downBias', name: string): Pick<LayerFeedForward, typeof key> =>
     step.hasWeight(`${name}.bias`) ? { [key]: () => weight(`${name}.bias`) } : {};
   return feedForward(b, {
@@ -75,8 +75,8 @@ export function lowerFeedForward(
 
 /**
  * Adds the transposed matrices of all FFNs to the weights of a description, for programs whose `feedForward` reads
- * them: `down`, `gate` and `up` transposed as by `transposedWeight` and, if all three have one dtype, interleaved per
- * neuron. Programs declare the forms that they read; other forms take no memory.
+ * them: `down`, `gate` and `up`, each transposed by `transposedWeight` and, if they share a dtype, interleaved per
+ * neuron. Only the forms that a program declares take memory.
  */
 export function addTransposedMatrices(weights: Map<string, Weight>, numLayers: number): void {
   for (let layer = 0; layer < numLayers; layer++) {

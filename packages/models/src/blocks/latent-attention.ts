@@ -1,8 +1,8 @@
 /**
- * Multi-head latent attention (arXiv:2405.04434 §2.1). Per token, `[c | r] = A x` are a latent of `latentDim` values and a
- * rotary part of `rotaryDim`; the keys and values of head h are `[K_h c | r]` and `V_h c` with `c = rms(c)`. As
- * `q · K_h c = (K_h^T q) · c`, queries move into the space of the latents instead: one KV head holds `[c | r]` as its keys and
- * `c` as its values, for all query heads, and `V_h` follows the attention. Policies therefore rank and bound latents.
+ * Multi-head latent attention (arXiv:2405.04434 §2.1). For each token, `[c | r] = A x` is a latent of `latentDim` values and a
+ * rotary part of `rotaryDim`; the keys and values of head h are `[K_h c | r]` and `V_h c` with `c = rms(c)`. Because
+ * `q · K_h c = (K_h^T q) · c`, queries are projected into the latent space instead ("absorbed"): a single KV head holds `[c | r]`
+ * as keys and `c` as values for all query heads, and `V_h` is applied after the attention. Attention policies therefore score latents.
  */
 import type { ProgramTensor } from '@winnow/ops';
 import type { WeightRequest } from '../file/weights.js';
@@ -31,19 +31,19 @@ export interface LatentAttention {
   readonly scale: number;
 }
 
-/** Epsilon of the norms of latents, whatever that of the others is. */
+/** Epsilon of the norms of latents, which may differ from that of the other norms. */
 const latentEps = 1e-6;
 
 const headOrderName = 'latent.headOrder';
 
-/** Logits of which the first head has the largest. */
+/** Decreasing logits, so that selecting the top N of N heads yields their indices in order. */
 export function latentConstants({ numHeads }: DecoderConfig): readonly (readonly [string, Float32Array])[] {
   return [[headOrderName, Float32Array.from({ length: numHeads }, (_, head) => numHeads - head)]];
 }
 
 const headIds = new WeakMap<DecoderStep, ProgramTensor>();
 
-/** The index of each query head for each token, `[T, N]`: the matrices of heads are multiplied like those of experts. */
+/** The index of each query head for each token, `[T, N]`: the per-head matrices are multiplied by the op for experts. */
 function headIdsOf(step: DecoderStep): ProgramTensor {
   const { b, config } = step;
   const known = headIds.get(step);
@@ -55,7 +55,7 @@ function headIdsOf(step: DecoderStep): ProgramTensor {
   return ids as ProgramTensor;
 }
 
-/** Latent attention of normalized inputs, with the output projection. */
+/** Latent attention over normalized inputs, with the output projection. */
 export function latentAttention(
   step: DecoderStep,
   layer: number,
@@ -93,7 +93,7 @@ export function latentAttention(
   return linear(step, `${own}.attn_output`, b.reshape(values, ['T', numHeads * valueDim]));
 }
 
-/** The tensors of a layer. Older GGUF files have the matrices of keys and values as one, as checkpoints do. */
+/** The tensors of a layer. Checkpoints and older GGUF files fuse the key and value matrices. */
 export function* latentTensors(
   file: ModelFile,
   { hiddenDim, numHeads }: DecoderConfig,

@@ -1,9 +1,9 @@
-/** Heads of rerankers: what follows the pooled vectors. */
+/** Heads of rerankers: the layers after pooling. */
 import type { ActivationKind } from '@winnow/ops';
 import type { RankingHead } from '../program/embedding-program.js';
 import { layerNorm, linear } from './decoder-blocks.js';
 
-/** `cls.output(norm(act(cls x)))`, with the norm if the model has one. */
+/** `cls.output(norm(act(cls x)))`; the norm is optional. */
 export function classificationHead(kind: ActivationKind | 'tanh'): RankingHead {
   return (step, pooled) => {
     const dense = linear(step, 'cls', pooled);

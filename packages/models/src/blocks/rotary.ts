@@ -1,4 +1,4 @@
-/** RoPE in programs: the frequency tables, and the records that use them. */
+/** RoPE in programs: the frequency tables, and the op records that use them. */
 import type { ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { Fields } from '../file/fields.js';
@@ -16,7 +16,7 @@ export interface Rotary {
 }
 
 /**
- * @param name of the table among the model's constants
+ * @param name name of the table among the model's constants
  * @throws {FormatError} when the settings are invalid, such as a base or a factor of 0
  */
 export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFrequenciesName): Rotary {
@@ -45,21 +45,21 @@ export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFr
   };
 }
 
-/** @throws {ArgumentError} for a rotation of queries by other positions than their own, which rows of images do not have */
+/** @throws {ArgumentError} when a policy rotates queries by positions other than their own, which M-RoPE does not support */
 function checkOwnPositions(step: DecoderStep, positions: ProgramTensor): void {
   if (positions === step.positions) return;
   const expected = 'one that rotates queries by their own positions, since the rows of images have three';
   throw new ArgumentError({ argument: 'attention', expected, actual: 'a policy that moves positions' });
 }
 
-/** 32 MiB: 131,072 lengths of 64 pairs. */
+/** 32 MiB, enough for 131,072 lengths with 64 pairs. */
 const maxRowFrequencies = 2 ** 23;
 
 function frequencyRows(fields: Fields, rope: RopeConfig, lengths: RotaryLengths, numPairs: number): Float32Array {
   const { base, layout, rotaryDim } = rope;
   const { numRows } = lengths;
   if (numRows * numPairs > maxRowFrequencies) {
-    const expected = `at most ${Math.floor(maxRowFrequencies / numPairs)} lengths with frequencies of their own`;
+    const expected = `at most ${Math.floor(maxRowFrequencies / numPairs)} lengths with separate frequencies`;
     throw fields.refusal('rope_scaling', expected, numRows);
   }
   const rows = new Float32Array(numRows * numPairs);

@@ -1,13 +1,13 @@
-/** Queries that are scaled by their position. */
+/** Scaling of queries by their position. */
 import type { ProgramTensor } from '@winnow/ops';
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 
-/** Name of the constant with the factor of each position. */
+/** Name of the constant that holds the factor of each position. */
 const queryScalesName = 'query.scales';
 
-/** Each position has a factor of its own, 64 MiB in all; Llama 4 Scout has 10,485,760. */
+/** Limits the constant, one factor per position, to 64 MiB; Llama 4 Scout has 10,485,760 positions. */
 const maxPositions = 2 ** 24;
 
 /** The factor of the queries at position t: `1 + scale * ln(1 + floor((t + offset) / length))`. */
@@ -43,7 +43,7 @@ export function queryScales(
 
 const scales = new WeakMap<DecoderStep, ProgramTensor>();
 
-/** The factor of each token of a step, `[T, 1]`, which its layers share; positions beyond the constant have its last factor. */
+/** The factor of each token, `[T, 1]`, shared by the layers of a step; positions beyond the constant get its last factor. */
 function scalesOf(step: DecoderStep): ProgramTensor {
   const known = scales.get(step);
   if (known !== undefined) return known;

@@ -1,6 +1,6 @@
 /**
  * Mixtures of experts as in DeepSeek V2 and V3 (arXiv:2405.04434, arXiv:2412.19437): dense first layers, shared experts
- * without a gate, and a bias of the scores that affects only the selection.
+ * without gates, and a bias of the scores that affects only the selection.
  */
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig, ExpertConfig } from '../program/config.js';
@@ -14,7 +14,7 @@ export const sharedExpertNames: HubExpertNames = {
 /**
  * @param routing defaults of the settings
  * @param numDense default of the number of dense first layers in config.json
- * @param groupScore how groups of experts are ranked, of which only the best take part in the selection
+ * @param groupScore how groups of experts are ranked; experts are selected from the best groups only
  * @throws {FormatError} for invalid settings
  */
 export function sharedExpertsOf(

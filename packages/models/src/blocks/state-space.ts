@@ -1,4 +1,4 @@
-/** State-space layers as in Mamba-2 (arXiv:2405.21060): their sizes and tensors, and the records of a layer. */
+/** State-space layers as in Mamba-2 (arXiv:2405.21060): their sizes and tensors, and the op records of a layer. */
 import type { ProgramTensor } from '@winnow/ops';
 import type { Fields } from '../file/fields.js';
 import type { WeightRequest } from '../file/weights.js';
@@ -8,7 +8,7 @@ import { tensorNames, type Names } from '../program/tensors.js';
 import { refuseSettings } from '../settings/config-checks.js';
 import { linear, linearRows, scaled } from './decoder-blocks.js';
 
-/** Factors of what a layer projects its inputs to: of the gate z, of x, b and c, and of dt. */
+/** Factors of the parts of a layer's input projection: the gate z, x, b, c and dt. */
 export interface StateSpaceFactors {
   readonly z: number;
   readonly x: number;
@@ -21,7 +21,7 @@ export interface StateSpaceFactors {
 export interface StateSpaceConfig {
   readonly numHeads: number;
   readonly headDim: number;
-  /** Heads of a group read the state by the same vectors, and are normalized together. */
+  /** The heads of a group share b and c, and are normalized together. */
   readonly numGroups: number;
   readonly stateDim: number;
   readonly numTaps: number;
@@ -31,7 +31,7 @@ export interface StateSpaceConfig {
   readonly factors?: StateSpaceFactors;
 }
 
-/** @throws {FormatError} for sizes that do not fit together */
+/** @throws {FormatError} for inconsistent sizes */
 export function checkedStateSpace(fields: Fields, sizes: StateSpaceConfig, innerDim: number): StateSpaceConfig {
   const { numHeads, headDim, numGroups, numTaps } = sizes;
   if (numHeads * headDim !== innerDim) {
@@ -44,7 +44,7 @@ export function checkedStateSpace(fields: Fields, sizes: StateSpaceConfig, inner
   return sizes;
 }
 
-/** The sizes in a GGUF file. @throws {FormatError} for missing ones, and those that do not fit together */
+/** Reads the sizes from a GGUF file. @throws {FormatError} for missing and inconsistent sizes */
 export function stateSpaceFromGguf(fields: Fields, architecture: string, hasNorm = true): StateSpaceConfig {
   const count = (name: string): number => fields.count(`${architecture}.ssm.${name}`);
   const [numHeads, innerDim] = [count('time_step_rank'), count('inner_size')];
@@ -59,11 +59,11 @@ export function stateSpaceFromGguf(fields: Fields, architecture: string, hasNorm
   return checkedStateSpace(fields, sizes, innerDim);
 }
 
-/** @throws {FormatError} for settings of config.json that change the layers: another activation, a limit of the time steps */
+/** @throws {FormatError} for unsupported settings of config.json: another activation, a limit of the time steps */
 export function refuseStateSettings(fields: Fields): void {
   refuseSettings(fields, { hidden_act: ['silu', 'swish'] });
   const limits = fields.raw('time_step_limit');
-  // JSON has no infinity: writers have words and objects for it
+  // JSON has no infinity: writers use strings or objects for it
   if (!Array.isArray(limits) || (limits[0] === 0 && !Number.isFinite(limits[1]))) return;
   throw fields.refusal('time_step_limit', 'no limit above 0', limits);
 }
@@ -77,7 +77,7 @@ function channelsOf(sizes: StateSpaceConfig): number {
   return innerDimOf(sizes) + 2 * sizes.numGroups * sizes.stateDim;
 }
 
-/** Taps and bias of the convolution of the layer of these names. */
+/** Taps and bias of a layer's convolution. */
 export function convolutionTensors(
   file: ModelFile,
   [own, hub]: Names,
@@ -97,7 +97,7 @@ export function convolutionTensors(
   ];
 }
 
-/** @param hub the layer's module in Hugging Face checkpoints */
+/** The tensors of a layer. @param hub the layer's module in Hugging Face checkpoints */
 export function* stateSpaceTensors(
   file: ModelFile,
   hiddenDim: number,
@@ -115,7 +115,7 @@ export function* stateSpaceTensors(
   yield* convolutionTensors(file, [own, hub], numChannels, numTaps);
   const [bias, decay, skip] = [`${own}.ssm_dt.bias`, `${own}.ssm_a`, `${own}.ssm_d`];
   yield { name: bias, storedName: isHub ? `${hub}.dt_bias` : bias, shape: [numHeads] };
-  // GGUF files have one column per head, as Mamba has several
+  // GGUF files store values per head as a column, because Mamba has several columns
   const perHead = isHub ? [numHeads] : [numHeads, 1];
   const asLogarithm = isHub ? ({ storedAs: 'log-of-negative' } as const) : {};
   yield { name: decay, storedName: isHub ? `${hub}.A_log` : decay, shape: perHead, isFloat: true, ...asLogarithm };
@@ -134,7 +134,7 @@ export function* stateSpaceTensors(
 const onesName = 'ssm.ones';
 const tapFactorsName = 'ssm.tapFactors';
 
-/** The tables of layers of these sizes. */
+/** The constants that layers of these sizes read. */
 export function stateSpaceConstants(sizes: StateSpaceConfig): (readonly [name: string, values: Float32Array])[] {
   const { numGroups, stateDim, numTaps, factors } = sizes;
   const innerDim = innerDimOf(sizes);
@@ -148,7 +148,7 @@ export function stateSpaceConstants(sizes: StateSpaceConfig): (readonly [name: s
 }
 
 /**
- * `out(norm(scan(silu(conv(x, b, c)), dt) * silu(z)))` of normalized inputs, with z, x, b, c and dt the rows of one projection.
+ * `out(norm(scan(silu(conv(x, b, c)), dt) * silu(z)))` of normalized inputs; z, x, b, c and dt are rows of one projection.
  */
 export function stateSpaceMixer(
   step: DecoderStep,
@@ -192,8 +192,8 @@ export function stateSpaceMixer(
 }
 
 /**
- * `silu(conv(x))` with the taps and the bias of the layer. Factors of channels are applied to their taps, since the convolution
- * is linear up to its bias.
+ * `silu(conv(x))` with the taps and the bias of the layer. Factors of channels are applied to the taps, because the convolution
+ * is linear except for its bias.
  */
 export function convolve(
   step: DecoderStep,

@@ -1,10 +1,11 @@
-/** Decoded rows of a tensor of a file, with changes. */
+/** A lazy view of a stored tensor whose decoded rows are modified. */
 import type { StoredTensor } from '@winnow/bytes';
 import { decoder, numElements } from '@winnow/tensor';
 
 /**
- * The rows of `stored` as f32, changed. A read decodes only the rows that it covers, and holds them in addition to its target.
- * @param change changes decoded rows in place, of which the first one is row `begin` of the tensor
+ * The rows of `stored` as f32, modified by `change`. A read decodes only the rows that it covers, and holds them in addition to
+ * its target.
+ * @param change modifies decoded rows in place; the first one is row `begin` of the tensor
  */
 export function changedRowsView(
   stored: StoredTensor,

@@ -1,12 +1,12 @@
 /** Typed access to the settings of a model file of any format. */
 import { describeValue, FormatError, isRecord } from '@winnow/tensor';
 
-/** Settings by name. Every getter throws a `FormatError` that names the setting when its type is wrong. */
+/** Settings by name. When a setting has the wrong type, getters throw a `FormatError` that names it. */
 export class Fields {
   readonly source: string;
   readonly #get: (name: string) => unknown;
 
-  /** @param source name of the file in error messages */
+  /** @param source name of the file, for error messages */
   constructor(source: string, get: (name: string) => unknown) {
     this.source = source;
     this.#get = get;
@@ -24,7 +24,7 @@ export class Fields {
     return new Fields(source, (name) => (Object.hasOwn(json, name) ? json[name] : undefined));
   }
 
-  /** The settings with these values instead of their own. */
+  /** The settings with some values replaced. */
   with(own: Readonly<Record<string, unknown>>): Fields {
     return new Fields(this.source, (name) => (Object.hasOwn(own, name) ? own[name] : this.#get(name)));
   }
@@ -34,7 +34,7 @@ export class Fields {
     return new Fields(this.source, (name) => (isHidden(name) ? undefined : this.#get(name)));
   }
 
-  /** These settings, completed by the named ones of the others. */
+  /** These settings, with `names` taken from `others` where they are missing. */
   over(others: Fields, names: readonly string[]): Fields {
     const get = (name: string): unknown => {
       const value = this.#get(name);
@@ -43,7 +43,7 @@ export class Fields {
     return new Fields(this.source, get);
   }
 
-  /** The raw value; null becomes `undefined`. */
+  /** The raw value; `undefined` for null. */
   raw(name: string): unknown {
     return this.#get(name) ?? undefined;
   }

@@ -14,7 +14,7 @@ export function reshapedView(stored: StoredTensor, shape: Shape): StoredTensor {
 
 /**
  * A view of `numRows` rows whose row `i` is row `rowOf(i)` of `stored`. A vector counts as a column.
- * @param rowOf should be mostly local: neighboring rows are read together
+ * @param rowOf should map neighboring rows to neighboring rows, which are read together
  */
 export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row: number) => number): StoredTensor {
   const numRows = shape[0] as number;
@@ -29,7 +29,7 @@ export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row
       const end = byteOffset + target.length;
       let row = Math.floor(byteOffset / rowBytes);
       while (row * rowBytes < end) {
-        // as many rows as fit in a span that is worth reading in one piece
+        // extends the span by as many rows as are worth reading at once
         let low = rowOf(row);
         let high = low + 1;
         let next = row + 1;
@@ -54,8 +54,8 @@ export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row
 }
 
 /**
- * Rows `begin + i * step` of every matrix of a stack `[numMatrices, numRows, ...]`: `[numMatrices, count, ...]`. A stack
- * of vectors counts as one of columns.
+ * Rows `begin + i * step` of every matrix of a stack `[numMatrices, numRows, ...]`: `[numMatrices, count, ...]`. Vectors of
+ * a stack count as columns.
  */
 export function matrixRowsView(stored: StoredTensor, begin: number, count: number, step = 1): StoredTensor {
   const [numMatrices, numRows, ...rest] = stored.shape as readonly [number, number, ...number[]];

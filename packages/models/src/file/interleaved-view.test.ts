@@ -12,7 +12,7 @@ function matrix(m: number): StoredTensor {
   return { name: `m${m}`, dtype: 'f16', shape: [numRows, width], sizeBytes: bytes.length, read };
 }
 
-describe('matrices side by side', () => {
+describe('interleaved matrices', () => {
   const view = interleavedView('all', [0, 1, 2].map(matrix));
   const rowBytes = 2 * width;
   const expected = Uint8Array.from({ length: numRows * numMatrices * rowBytes }, (_, at) => {

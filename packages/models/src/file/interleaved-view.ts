@@ -1,11 +1,11 @@
 /** Matrices with their rows interleaved. */
 import type { StoredTensor } from '@winnow/bytes';
 
-/** Maximum number of bytes of one matrix read at a time. */
+/** Maximum number of bytes of each matrix that are read at a time. */
 const pieceBytes = 4 * 1024 * 1024;
 
 /**
- * M matrices `[F, E]` of one shape and dtype as `[F, M, E]`. A sequential read of the view reads each matrix
+ * M matrices `[F, E]` of the same shape and dtype as `[F, M, E]`. A sequential read of the view reads each matrix
  * sequentially.
  * @param parts the M matrices
  */
@@ -13,7 +13,7 @@ export function interleavedView(name: string, parts: readonly StoredTensor[]): S
   const [{ dtype, shape, sizeBytes }] = parts as readonly [StoredTensor];
   const [numRows, width] = shape as unknown as [number, number];
   const rowBytes = sizeBytes / Math.max(1, numRows);
-  const allBytes = rowBytes * parts.length; // of one row of all matrices
+  const allBytes = rowBytes * parts.length; // one row of every matrix
   const pieceRows = Math.max(1, Math.floor(pieceBytes / Math.max(1, rowBytes)));
   return {
     name,

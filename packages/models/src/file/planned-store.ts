@@ -1,4 +1,4 @@
-/** A store without a file that records how a format stores the weights of a model, for writers. */
+/** A store without a file, which records how a format stores the weights of a model; for writers. */
 import type { StoredTensor } from '@winnow/bytes';
 import { numElements, tensorBytes, type Shape } from '@winnow/tensor';
 import type { RequestedStore, Weight, WeightRequest } from './weights.js';
@@ -11,9 +11,9 @@ export interface PlannedStore extends RequestedStore {
 /**
  * Describing a model with this store requests every tensor that the format has for these weights; `requests` records
  * their names, fusion and storage.
- * @param weights of the model, by their names in programs
- * @param shown tensors that the architecture probes to detect how the file stores the others
- * @param tables tensors with values that settings are read from
+ * @param weights weights of the model, by their names in programs
+ * @param shown tensors that the architecture looks for to detect how the file stores the others
+ * @param tables tensors whose values the description reads
  */
 export function plannedStore(
   name: string,

@@ -26,8 +26,8 @@ export function mainDType(type: QuantizeType): DType {
 }
 
 /**
- * Whether a recipe gives the matrix its finer type: the embedding table and the output matrix; of the first and last eighth
- * of the layers, and of every third layer between them, the values and the second FFN matrix, as llama.cpp does.
+ * Whether a recipe gives the matrix its finer type. As in llama.cpp, these are the embedding table and the output matrix, and the
+ * value and down matrices of the first and last eighth of the layers and of every third layer in between.
  */
 function isSensitive(name: string, numLayers: number): boolean {
   if (name === 'token_embd.weight' || name === 'output.weight') return true;
@@ -45,7 +45,7 @@ export interface KeptWeight {
 
 export interface QuantizeOptions {
   readonly dtype: QuantizeType;
-  /** Number of layers, by which recipes choose. */
+  /** Number of layers, on which the choice of a recipe depends. */
   readonly numLayers: number;
   /** Whether the output matrix is the embedding table. */
   readonly isTied: boolean;
@@ -71,7 +71,7 @@ export function checkQuantizeType(argument: string, dtype: string): void {
  * The type that a weight is stored in: `dtype` for linear layers and embeddings, q6_K for the output matrix if `dtype`
  * is smaller, and its own for vectors and small sensitive matrices (norms, routers, positions, convolutions). A recipe
  * chooses by the name of the matrix.
- * @returns a reason when a matrix cannot be converted; `wouldRequantize` when `allowRequantize` would permit it
+ * @returns the type, with a reason when a matrix keeps its own; `wouldRequantize` when `allowRequantize` would convert it
  */
 export function quantizedDType(
   { name, shape, dtype: own, isFloat }: Pick<Weight, 'name' | 'shape' | 'dtype' | 'isFloat'>,
@@ -99,7 +99,7 @@ export function quantizedDType(
 
 /**
  * Replaces the weights by views that quantize them on read.
- * @returns the matrices that keep their type although conversion was requested
+ * @returns the matrices that could not be converted and keep their type
  * @throws {ArgumentError} for a type that weights cannot be converted to
  */
 export function quantizeWeights(weights: Map<string, Weight>, options: QuantizeOptions): KeptWeight[] {

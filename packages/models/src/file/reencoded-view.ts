@@ -18,7 +18,7 @@ const tileValues = 1 << 20;
 /**
  * The values of `stored` as `dtype`. A read holds at most one tile of decoded values in addition to its target. The
  * result equals `encode(decode(...))` of the whole tensor, because blocks never cross the end of a row.
- * @param importance weights of the squared errors of columns, `[numMatrices, rowLength]` or `[rowLength]`. Default: all 1
+ * @param importance weights of the squared errors per column, `[numMatrices, rowLength]` or `[rowLength]`. Default: all 1
  * @throws {ArgumentError} when rows are not whole blocks of `dtype`
  * @throws {DTypeError} when there is no encoder for it; reading throws `FormatError` for values that blocks cannot
  *   represent
@@ -61,7 +61,7 @@ export function reencodedView(stored: StoredTensor, dtype: DType, importance?: F
         if (weights !== undefined && importance !== undefined)
           spreadColumns(importance, rowLength, numValues, weights, begin, count);
         encodeValues(values, 0, encoded, 0, count, weights);
-        const at = (begin / blockSize) * blockBytes; // of the tile, in the tensor
+        const at = (begin / blockSize) * blockBytes; // byte offset of the tile within the tensor
         const low = Math.max(at, byteOffset);
         const high = Math.min(at + (count / blockSize) * blockBytes, endByte);
         target.set(encoded.subarray(low - at, high - at), low - byteOffset);
@@ -70,7 +70,7 @@ export function reencodedView(stored: StoredTensor, dtype: DType, importance?: F
   };
 }
 
-/** Fills `out` with the weights of the values `[begin, begin + count)`. */
+/** Fills `out` with the importance of the values `[begin, begin + count)`. */
 function spreadColumns(
   columns: Float32Array,
   rowLength: number,
@@ -90,11 +90,15 @@ function spreadColumns(
   }
 }
 
-/** A single non-finite value would spoil its whole block. */
-function checkFinite(name: string, values: Float32Array, count: number, begin: number): void {
+/**
+ * Checks the first `count` values, because a single non-finite one would ruin its whole block.
+ * @param begin index of the first value in its tensor. Default: unknown
+ * @throws {FormatError} for a value that is not finite
+ */
+export function checkFinite(name: string, values: Float32Array, count: number, begin?: number): void {
   for (let i = 0; i < count; i++) {
     if (Number.isFinite(values[i])) continue;
-    const message = `expected finite weights, got ${values[i]} at index ${begin + i}`;
-    throw new FormatError({ source: name, field: name, message });
+    const where = begin === undefined ? '' : ` at index ${begin + i}`;
+    throw new FormatError({ source: name, field: name, message: `expected finite weights, got ${values[i]}${where}` });
   }
 }

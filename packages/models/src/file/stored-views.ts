@@ -1,9 +1,10 @@
 /**
- * Lazy views of stored tensors: slices, transposes, element-wise maps, stacks. A view reads from the file on each read;
+ * Lazy views of stored tensors: slices, transposes, element-wise maps and stacks. Each read of a view reads the file;
  * nothing is cached.
  */
 import type { StoredTensor } from '@winnow/bytes';
-import { decoder, dtypeInfo, FormatError, formatShape, numElements, tensorBytes, type DType } from '@winnow/tensor';
+import { dtypeInfo, FormatError, formatShape, tensorBytes, type DType } from '@winnow/tensor';
+import { changedRowsView } from './changed-rows-view.js';
 
 type ReadOptions = Parameters<StoredTensor['read']>[1];
 
@@ -66,7 +67,7 @@ export function transposedView(source: string, stored: StoredTensor): StoredTens
 
 type Words = Uint8Array | Uint16Array | Uint32Array | BigUint64Array;
 
-/** A view of bytes as unsigned integers of the element size. */
+/** Returns a function that views bytes as unsigned integers of this width. */
 function wordsOfWidth(width: number): (bytes: Uint8Array) => Words {
   if (width === 2) return ({ buffer }) => new Uint16Array(buffer);
   if (width === 4) return ({ buffer }) => new Uint32Array(buffer);
@@ -87,29 +88,17 @@ function copyColumns<W extends Words>(from: W, to: W, numColumns: number, begin:
  * @throws {FormatError} unless it holds floats
  */
 export function mappedView(source: string, stored: StoredTensor, map: (value: number) => number): StoredTensor {
-  const { name, dtype, shape } = stored;
+  const { name, dtype } = stored;
   if (!floatDTypes.includes(dtype)) {
     throw new FormatError({ source, field: name, message: `expected ${floatDTypes.join(', ')} weights, got ${dtype}` });
   }
-  const numValues = numElements(shape);
-  return {
-    name,
-    dtype: 'f32',
-    shape,
-    sizeBytes: 4 * numValues,
-    async read(target, { byteOffset = 0, ...options } = {}) {
-      const bytes = new Uint8Array(stored.sizeBytes);
-      await stored.read(bytes, options);
-      const values = new Float32Array(numValues);
-      decoder(dtype)(bytes, 0, values, 0, numValues);
-      for (let i = 0; i < numValues; i++) values[i] = map(values[i] as number);
-      target.set(new Uint8Array(values.buffer, byteOffset, target.length));
-    },
-  };
+  return changedRowsView(stored, (rows) => {
+    for (let i = 0; i < rows.length; i++) rows[i] = map(rows[i] as number);
+  });
 }
 
 /**
- * Stacks tensors of one shape and dtype along a new first axis.
+ * Stacks tensors of the same shape and dtype along a new first axis.
  * @throws {FormatError} when they differ
  */
 export function stackedView(source: string, name: string, parts: readonly StoredTensor[]): StoredTensor {

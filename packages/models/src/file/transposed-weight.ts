@@ -3,11 +3,12 @@
  * F]`.
  */
 import type { StoredTensor } from '@winnow/bytes';
-import { canEncode, decoder, dtypeInfo, encoder, FormatError, tensorBytes, type DType } from '@winnow/tensor';
+import { canEncode, decoder, dtypeInfo, encoder, tensorBytes, type DType } from '@winnow/tensor';
+import { checkFinite } from './reencoded-view.js';
 
 /** Maximum number of values transposed at a time: 32 MB of f32. */
 const tileValues = 1 << 23;
-/** Stored rows transposed together: their values are adjacent in the result. */
+/** Number of stored rows that are transposed together: their values are adjacent in the result. */
 const bandRows = 32;
 /** Maximum number of bytes of one read. */
 const readBytes = 8 * 1024 * 1024;
@@ -26,10 +27,10 @@ function rowType(dtype: DType, rowLength: number): DType {
 }
 
 /**
- * The transposed matrix, of any dtype: plain numbers unchanged, quantized blocks dequantized and requantized along
- * their new rows. A sequential read of the whole view keeps the stored matrix in memory; any other read scans all of
- * it, so copy the view before reading single rows often.
- * @param dtype wanted; q8_0 or else f16 where it is coarse, or where rows are not whole blocks of it
+ * The transposed matrix, of any dtype: plain numbers stay unchanged, quantized blocks are requantized along their new
+ * rows. A sequential read of the whole view keeps the stored matrix in memory; any other read scans all of it, so copy
+ * the view before you read many single rows.
+ * @param dtype preferred dtype; q8_0 or else f16 replaces it where it is too coarse, or where rows are not whole blocks
  */
 export function transposedWeight(stored: StoredTensor, dtype: DType): StoredTensor {
   return new TransposedWeight(stored, dtype);
@@ -88,9 +89,10 @@ class TransposedWeight implements StoredTensor {
 
   #encoded(values: Words, sizeBytes: number): Uint8Array {
     if (this.#isSame) return asBytes(values);
-    if (dtypeInfo(this.dtype).blockSize > 1) checkFinite(this.name, values);
+    const floats = values as Float32Array;
+    if (dtypeInfo(this.dtype).blockSize > 1) checkFinite(this.name, floats, floats.length);
     const encoded = new Uint8Array(sizeBytes);
-    this.#encode(values as Float32Array, 0, encoded, 0, values.length);
+    this.#encode(floats, 0, encoded, 0, floats.length);
     return encoded;
   }
 
@@ -157,11 +159,4 @@ function transposeBand(
     const at = f * rowLength + e;
     for (let r = 0, from = skipped + f; r < numRows; r++, from += width) to[at + r] = band[from] as number;
   }
-}
-
-/** A single non-finite value would spoil its whole block. */
-function checkFinite(name: string, values: Words): void {
-  const index = values.findIndex((value) => !Number.isFinite(value));
-  if (index < 0) return;
-  throw new FormatError({ source: name, field: name, message: `expected finite weights, got ${values[index]}` });
 }

@@ -38,13 +38,13 @@ export interface WeightRequest {
   /** The weight consists of these rows of a fused tensor; `shape` is that of the part. */
   readonly rows?: FusedRows;
   /**
-   * What the file stores instead of the weight `w`: the transposed matrix or matrices (of which `rows` selects, or which
-   * are what `rows` selects), `w - 1`, or `log(-w)`.
+   * What the file stores instead of the weight `w`: the transposed tensor, from which `rows` selects (`transposed`); a tensor of
+   * which the selected `rows` are transposed (`transposed-rows`); `w - 1`; or `log(-w)`.
    */
   readonly storedAs?: 'transposed' | 'transposed-rows' | 'minus-one' | 'log-of-negative';
   /** The weight must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: boolean;
-  /** The weight is these tensors of the file, stacked along a new first axis; `storedName` is used only in messages. */
+  /** The weight consists of these tensors, stacked along a new first axis; `storedName` appears only in messages. */
   readonly stackOf?: readonly string[];
 }
 
@@ -53,7 +53,7 @@ export interface FusedRows {
   readonly begin: number;
   /** Number of rows of all parts. */
   readonly total: number;
-  /** These are rows of every matrix of a stack `[numMatrices, numRows, ...]`, from row `begin` on in this distance. */
+  /** Selects every `step`-th row, from row `begin` on, of every matrix of a stack `[numMatrices, numRows, ...]`. */
   readonly step?: number;
   /** The file stores the stack as one matrix, `[numMatrices * numRows, ...]`. */
   readonly isFlat?: true;
@@ -67,14 +67,14 @@ export interface RequestedStore extends TensorStore {
   find?(request: WeightRequest): StoredTensor | undefined;
 }
 
-/** Maximum number of bytes that a load reads at once. */
+/** Maximum number of bytes that loading reads at once. */
 export const maxPieceBytes: number = 8 * 1024 * 1024;
 
 /**
  * Locates all requested weights.
  * @param ignored tensors that the file may contain although they are not used
- * @throws {FormatError} when one is missing or has another shape, or when the file has unused tensors, because ignoring
- *   part of a model would change it
+ * @throws {FormatError} when one is missing or has another shape, and when the file has unknown tensors, because ignoring
+ *   part of a model would change its results
  */
 export function collectWeights(
   store: RequestedStore,
@@ -112,7 +112,12 @@ export function collectWeights(
   return weights;
 }
 
-/** The stored tensor as described by the request. */
+/** Adds the requested weights to those of another part of the model. @throws {FormatError} as `collectWeights` */
+export function addWeights(weights: Map<string, Weight>, ...located: Parameters<typeof collectWeights>): void {
+  for (const [name, weight] of collectWeights(...located)) weights.set(name, weight);
+}
+
+/** The stored tensor, brought into the form of the request. */
 function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, stackOf }: WeightRequest): StoredTensor {
   const part = storedAs === 'transposed-rows' ? transposedShape(shape) : shape;
   const whole = rows === undefined ? part : wholeShape(part, rows);
@@ -148,12 +153,12 @@ function transposedShape(shape: Shape): Shape {
   return [...shape.slice(0, -2), ...shape.slice(-2).toReversed()];
 }
 
-/** A stack of matrices as one. */
+/** The shape of a stack of matrices as one matrix. */
 function flatShape([numMatrices, numRows, ...rest]: Shape): Shape {
   return [(numMatrices as number) * (numRows as number), ...rest];
 }
 
-/** The shape of a fused tensor with a part of this shape. */
+/** The shape of the fused tensor that contains a part of this shape. */
 function wholeShape([first, ...rest]: Shape, { total, step }: FusedRows): Shape {
   return step === undefined ? [total, ...rest] : [first as number, total, ...rest.slice(1)];
 }
@@ -200,11 +205,11 @@ export async function loadWeight(weight: Weight, target: Uint8Array, options: Lo
   }
 }
 
-/** Receives a piece of a weight that starts at `byteOffset`. The bytes are overwritten after the promise resolves. */
+/** Receives the piece of a weight that starts at `byteOffset`. The bytes are reused once the promise resolves. */
 export type WritePiece = (bytes: Uint8Array, byteOffset: number) => Promise<void>;
 
 /**
- * Passes a weight on in pieces of at most `maxPieceBytes`, for memory that the host cannot access.
+ * Passes a weight to `write` in pieces of at most `maxPieceBytes`, for memory that the host cannot access.
  * @throws {IoError} when the file cannot be read
  */
 export async function streamWeight(weight: Weight, write: WritePiece, options: LoadWeightOptions = {}): Promise<void> {

@@ -23,9 +23,9 @@ export function loraNames(name: string): { readonly a: string; readonly b: strin
 
 /**
  * Adds adapters to the weights.
- * @param mode `runtime`: two low-rank products next to each adapted matrix, for any weight type; `merge`: the weights
- *   are changed as they are read, and quantized weights are requantized
- * @param format of the model's file
+ * @param mode `runtime`: two low-rank products beside each adapted matrix, for any weight type; `merge`: the weights are
+ *   modified when they are read, and quantized weights are requantized
+ * @param format format of the model
  * @returns notices
  * @throws {FormatError} when an adapter does not fit the model
  * @throws {ArgumentError} for a scale that is not a finite number
@@ -68,7 +68,7 @@ export function addAdapters(
   return numRequantized === 0 ? [] : [`${numRequantized} quantized matrices were requantized to merge adapters`];
 }
 
-/** The destinations of a target's parts: a fused matrix of a file is several matrices in programs. */
+/** The weights that a target adapts: a fused matrix of a file is several weights in programs. */
 function placedParts(
   { weights, config }: EmbedderDescription,
   format: Lora['format'],
@@ -97,7 +97,7 @@ function placedParts(
         : part.b.slice(begin * part.rank, (begin + numOutputs) * part.rank);
     begin += numOutputs;
     const own = name.replace(/\.weight$/, '');
-    // q and k are permuted in the other format
+    // the formats order the rows of q and k differently
     const isPermuted =
       lora.format !== format && neighborsInGguf.includes(config.architecture) && /\.attn_[qk]$/.test(own);
     const permuted = isPermuted ? permutedRows(b, part.rank, config.headDim, format === 'gguf') : b;
@@ -161,7 +161,7 @@ function misfit({ name }: Lora, target: string, message: string): FormatError {
   return new FormatError({ source: name, field: target, message: `the adapter does not match the model: ${message}` });
 }
 
-/** Combines several adapters of a matrix into one whose rank is the sum of theirs. */
+/** Concatenates several adapters of a matrix into one, whose rank is the sum of theirs. */
 function joined(parts: readonly LoraPart[]): LoraPart {
   const [first] = parts as [LoraPart];
   if (parts.length === 1) return first;
@@ -210,7 +210,7 @@ function mergedView(stored: StoredTensor, { rank, numInputs, a, b }: LoraPart): 
   });
 }
 
-/** An adapter of a matrix that is not read by a linear layer, such as a router, would be ignored. */
+/** Rejects adapters of matrices that no linear layer reads, such as routers: they would be ignored. */
 function checkUsed(description: EmbedderDescription, names: readonly string[], adapters: readonly ScaledLora[]): void {
   if (names.length === 0) return;
   const program =

@@ -1,4 +1,4 @@
-/** Maps modules of PEFT adapters to GGUF names, for PEFT adapters on GGUF models. */
+/** Maps the module names of PEFT adapters to GGUF names, for PEFT adapters on GGUF models. */
 
 const layerNames: Readonly<Record<string, string>> = {
   'self_attn.q_proj': 'attn_q',

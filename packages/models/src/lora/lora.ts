@@ -1,6 +1,6 @@
 /**
- * Low-rank adapters (LoRA, arXiv:2106.09685): `y = W x + scale B (A x)` with A `[rank, numInputs]`, B `[numOutputs,
- * rank]`. Reads GGUF files as written by llama.cpp's convert_lora_to_gguf, and PEFT safetensors with their
+ * Low-rank adapters (LoRA, arXiv:2106.09685): `y = W x + scale B (A x)` with A `[rank, numInputs]` and B `[numOutputs,
+ * rank]`. Reads GGUF files written by llama.cpp's convert_lora_to_gguf, and PEFT safetensors with their
  * adapter_config.json.
  */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
@@ -139,7 +139,7 @@ function ggufScale(fields: Fields, rank: number): number {
   return alpha === 0 ? 1 : alpha / rank;
 }
 
-/** PEFT: `alpha / rank`, or `alpha / sqrt(rank)` (rsLoRA, arXiv:2312.03732); patterns name modules by their ends. */
+/** PEFT: `alpha / rank`, or `alpha / sqrt(rank)` (rsLoRA, arXiv:2312.03732); patterns match the ends of module names. */
 function peftScale(fields: Fields, target: string, rank: number): number {
   const expectedRank = patternValue(fields, 'rank_pattern', target) ?? fields.count('r');
   if (expectedRank !== rank) throw fields.refusal(`r of ${target}`, String(rank), expectedRank);
@@ -161,7 +161,7 @@ function patternValue(fields: Fields, name: string, target: string): number | un
 /** Maximum length of a pattern: patterns come from untrusted files. */
 const maxPatternLength = 200;
 
-/** Matches a module name like PEFT: by name, suffix or regular expression, `(.*\.)?(pattern)$`. */
+/** Matches a module name as PEFT does: by name, suffix or regular expression, `(.*\.)?(pattern)$`. */
 function matchesModule(fields: Fields, name: string, pattern: string, target: string): boolean {
   const plain = pattern.replace(/^\^/, '').replace(/\$$/, '');
   if (/^[\w.]+$/.test(plain)) return target === plain || target.endsWith(`.${plain}`);

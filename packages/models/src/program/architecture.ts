@@ -20,16 +20,16 @@ export interface VisionProgramOptions {
   readonly tokenRow?: boolean;
 }
 
-/** The text of images in prompts. */
+/** How images are written in the text of prompts. */
 export interface ImageMarks {
-  /** Stands for an image. */
+  /** The placeholder of an image. */
   readonly marker: string;
   /** Written before and after the rows of the image. */
   readonly before: string;
   readonly after: string;
 }
 
-/** In pixels. */
+/** Width and height in pixels. */
 export interface ImageSize {
   readonly width: number;
   readonly height: number;
@@ -41,27 +41,27 @@ export interface RowGrid {
   readonly columns: number;
 }
 
-/** The sizes of a step of a vision program, for its symbols T, B and R. */
+/** Sizes of a step of a vision program: the values of its symbols T, B and R. */
 export interface ImageStep {
   readonly numTokens: number;
   readonly numSequences: number;
   readonly numRows: number;
-  /** Values of further buffers of the program, by name. Default: there are none. */
+  /** Contents of further buffers of the program, by name. Default: none. */
   readonly tables?: ReadonlyMap<string, Float32Array>;
 }
 
 /**
- * How the rows of a grid of tiles become lines without those of its padding: each ends with the output `newline` `[1, dim]` of the program,
- * and the rows of the whole image come before them, as `pack_image_features` of transformers.
+ * How the rows of a grid of tiles are joined to lines, as by `pack_image_features` of transformers: rows of padding are dropped, each
+ * line ends with the program's output `newline` `[1, dim]`, and the rows of the whole image come first.
  */
 export interface VisionGrid {
-  /** More rows than 1.1 squared times those of that many tiles are averaged down to as many. Default: they are not. */
+  /** An image with more than 1.1² times the rows of this many tiles is downsampled to them. Default: no limit. */
   readonly maxTiles?: number;
 }
 
 /**
- * The encoder of images of a model. Its program reads the patches from the buffer `visionPatchesName`, `[1 + patches, 3 F P P]`
- * f32 with a first row of zeros; its scalar slots are those of `fill`. The output `embeddings` is `[numRows, dim]`.
+ * The image encoder of a model. Its program reads the patches from the buffer `visionPatchesName`, `[1 + patches, 3 F P P]` f32
+ * with a first row of zeros; `fill` writes its scalar slots. The output `embeddings` is `[numRows, dim]`.
  */
 export interface VisionPart {
   readonly config: DecoderConfig;
@@ -71,30 +71,30 @@ export interface VisionPart {
   readonly imageSize: number;
   /** Width and height of a patch in pixels. */
   readonly patchSize: number;
-  /** How often the pixels of a channel of a patch follow each other (F), for encoders of videos. */
+  /** Number of frames per patch (F): encoders of videos get the pixels of an image as often. */
   readonly numFrames: number;
-  /** Rows of the result per image or tile; with `gridOf`, their maximum. */
+  /** Number of rows per image or tile; with `gridOf`, the maximum. */
   readonly numRows: number;
-  /** The rows of an image, in encoders of images of any size. Default: all images have the same size. */
+  /** The rows of an image, in encoders that accept any size. Default: all images have the same size. */
   readonly gridOf?: (size: ImageSize) => RowGrid;
-  /** Values per row of the result. */
+  /** Number of values per row. */
   readonly dim: number;
-  /** Maximum number of tokens of a step. */
+  /** Maximum number of tokens per step. */
   readonly numTokens: number;
-  /** Tables of the program, as `constants` of a description. Default: none. */
+  /** Constants of the program, as in a description. Default: none. */
   readonly constants?: ReadonlyMap<string, Float32Array>;
-  /** How an image with several tiles is written in the prompt. Default: as its rows alone. */
+  /** How an image of several tiles is written in the prompt. Default: as its rows only. */
   readonly frame?: 'tiles';
   /** Default: the rows of tiles are not joined. */
   readonly grid?: VisionGrid;
-  /** What stands for an image in the text of a prompt. Default: the text of the image token. */
+  /** How an image is written in the text of a prompt. Default: as the text of the image token. */
   readonly marks?: ImageMarks;
-  /** The settings of the image processor, of a file that has them. */
+  /** The settings of the image processor, if the file of the encoder has them. */
   readonly processor?: { readonly source: string; readonly settings: Readonly<Record<string, unknown>> };
-  /** Whether the decoder attends in both directions within an image, so that it computes all of its rows in one step. */
+  /** Whether attention is bidirectional within an image, so that the decoder must process all of its rows in one step. */
   readonly isBidirectional: boolean;
   buildProgram(options?: VisionProgramOptions): Program;
-  /** The values of scalar slots for an image of this size. */
+  /** Fills the scalar slots for an image of this size. */
   fill(slot: (name: string) => Int32Array, size: ImageSize): ImageStep;
 }
 
@@ -103,15 +103,15 @@ export interface EmbedderDescription {
   readonly config: DecoderConfig;
   /** A separate map, which `quantizeWeights` and `addAdapters` modify before programs are built. */
   readonly weights: Map<string, Weight>;
-  /** Small f32 tables by name that the programs need but no file contains; written after loading. */
+  /** Small f32 tables by name that the programs need and no file contains; written after loading. */
   readonly constants: ReadonlyMap<string, Float32Array>;
-  /** How the token vectors of a text are pooled, where nothing else makes sense. Default: as the files declare. */
+  /** The only pooling of token vectors that the model supports. Default: as the files declare. */
   readonly pooling?: Pooling;
-  /** Texts are padded to this length with a token that the model attends to. Default: they are not. */
+  /** Texts are padded to this length with a token that the model attends to. Default: no padding. */
   readonly padding?: { readonly length: number; readonly id: number };
   /** Default: the model takes no images. */
   readonly vision?: VisionPart;
-  /** Builds a program for steps of whole texts with up to `maxTokens` tokens in total. */
+  /** Builds a program for steps of whole texts, of up to `maxTokens` tokens in total. */
   buildEmbeddingProgram(options: EmbeddingProgramOptions): Program;
 }
 
@@ -124,10 +124,10 @@ export interface ModelDescription extends EmbedderDescription {
 /** A model that scores how well a document answers a query. Its embedding program writes `scores` `[B, numLabels]`. */
 export interface RerankerDescription extends EmbedderDescription {
   readonly pooling: Pooling;
-  /** `pair`: query and document as one input, one label. `judge`: a prompt that asks for yes or no, labels yes and no. */
+  /** `pair`: query and document form one input with one label. `judge`: a prompt asks for yes or no, which are the labels. */
   readonly input: 'pair' | 'judge';
   readonly numLabels: number;
-  /** Number of segments that the model tells apart; 0: it has none. */
+  /** Number of segment types; 0 for a model without segments. */
   readonly numTypes: number;
 }
 
@@ -141,7 +141,7 @@ export interface ClassificationHead {
   readonly dense: string;
   readonly norm?: string;
   readonly output: string;
-  /** Setting of config.json that says whether the dense layer has a bias. Default: it has one. */
+  /** Setting of config.json for the bias of the dense layer. Default: it has a bias. */
   readonly biasSetting?: string;
   /** How the token vectors are pooled. */
   pooling(file: ModelFile): Pooling;
@@ -154,28 +154,28 @@ interface ArchitectureFacts {
   readonly name: string;
   /** Published models of this architecture, for the documentation. */
   readonly models?: string;
-  /** Limitations and differences from other implementations, one sentence each, for the documentation. */
+  /** Limitations, and differences from other implementations, one sentence each, for the documentation. */
   readonly limits?: readonly string[];
   /** Values of `general.architecture` in GGUF files. */
   readonly ggufNames: readonly string[];
   /** Values of `model_type` in config.json; conversion writes the first. */
   readonly hubNames: readonly string[];
-  /** Whether a file with one of these names is of this architecture, where several have the name. Default: always. */
+  /** Tells apart architectures that share a name: whether a file with one of these names has this one. Default: always. */
   readonly accepts?: (file: ModelFile) => boolean;
   /** The model's class in Hugging Face's transformers, which conversion writes to config.json. */
   readonly hubClass: string;
-  /** The name that llama.cpp's converter gives to the pre-tokenizer, where several names have the same rules. */
+  /** The name of the pre-tokenizer in llama.cpp's converter, where several names have the same rules. */
   readonly preTokenizer?: string;
 }
 
-/** Causal attention: such a model generates, and can embed. */
+/** An architecture with causal attention, which generates and can also embed. */
 export interface DecoderArchitecture extends ArchitectureFacts {
   readonly isEncoder?: false;
   /** @throws {FormatError} when a setting or tensor is missing or invalid */
   describe(file: ModelFile): Promise<ModelDescription>;
 }
 
-/** Bidirectional attention: such a model only embeds. */
+/** An architecture with bidirectional attention, which only embeds. */
 export interface EncoderArchitecture extends ArchitectureFacts {
   readonly isEncoder: true;
   /** Default: there are no cross-encoders of this architecture. */
@@ -184,5 +184,5 @@ export interface EncoderArchitecture extends ArchitectureFacts {
   describe(file: ModelFile): Promise<EmbedderDescription>;
 }
 
-/** One architecture; one file in this package. */
+/** One architecture, described by one file of this package. */
 export type Architecture = DecoderArchitecture | EncoderArchitecture;

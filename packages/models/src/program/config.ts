@@ -10,9 +10,9 @@ export interface RopeConfig {
   readonly scaling?: RopeScaling;
   /** The scaling for sequences longer than this (LongRoPE). */
   readonly beyond?: { readonly contextLength: number; readonly scaling: RopeScaling };
-  /** For sequences longer than this, the base grows with their length (dynamic NTK). */
+  /** The base grows with the length of sequences longer than this (dynamic NTK). */
   readonly dynamic?: { readonly contextLength: number; readonly factor: number };
-  /** M-RoPE: the coordinate of rows of images by which each pair is rotated, 0 (time), 1 (row) or 2 (column). Default: one position. */
+  /** M-RoPE: the coordinate by which each pair is rotated, 0 (time), 1 (row) or 2 (column). Default: the position rotates all pairs. */
   readonly coordinates?: readonly number[];
 }
 
@@ -32,16 +32,16 @@ export interface ExpertConfig {
   readonly ffnDim: number;
   /** FFN dimension of the shared expert, or of all shared experts together; 0 without one. */
   readonly sharedFfnDim: number;
-  /** Number of shared experts that have no gate and are stored as one. Default: a shared expert has a gate. */
+  /** Number of shared experts without gates, which are stored as one. Default: the shared expert has a gate. */
   readonly numShared?: number;
   readonly score: 'softmax' | 'sigmoid';
-  /** Groups of neighbors, of which only the best take part in the selection: see the op `expert-route`. Default: none. */
+  /** Groups of consecutive experts; experts are selected from the best groups only, as in the op `expert-route`. Default: none. */
   readonly groups?: ExpertGroups;
   /** Whether the weights of the selected experts are normalized to sum to 1. */
   readonly normalize: boolean;
   /** Factor applied to the weights. */
   readonly scale: number;
-  /** The weight of the only selected expert scales its input instead of its result. Default: its result. */
+  /** The routing weight of the only selected expert scales its input. Default: it scales the result. */
   readonly scalesInput?: true;
   /** The clamped GLU of gpt-oss, as in the op `glu`. Default: none. */
   readonly clamp?: { readonly limit: number; readonly alpha: number };
@@ -55,7 +55,7 @@ export interface KvHeads {
   readonly headDim: number;
 }
 
-/** Sizes and settings of a decoder. Dims in elements, lengths in tokens; sizes of heads and FFN are 0 without attention and FFNs. */
+/** Sizes and settings of a decoder. Dims in elements, lengths in tokens; models without attention or FFNs have 0 for their sizes. */
 export interface DecoderConfig {
   readonly architecture: string;
   readonly vocabSize: number;
@@ -81,7 +81,7 @@ export interface DecoderConfig {
   readonly slidingWindow: number;
   /** Which layers use the sliding window. Default: all. */
   readonly windowedLayers?: readonly boolean[];
-  /** The window does not slide: a query sees the keys of its own chunk of that size. Requires `windowedLayers`. */
+  /** Chunked attention: a query sees the keys of its own chunk of `slidingWindow` positions. Requires `windowedLayers`. */
   readonly isChunked?: true;
   /** Number of learned positions, which the context cannot exceed. */
   readonly maxPositions?: number;
@@ -90,9 +90,9 @@ export interface DecoderConfig {
   /** Bidirectional attention: the model embeds and does not generate. */
   readonly isEncoder?: true;
   readonly experts?: ExpertConfig;
-  /** The token that stands for a row of an image, for models that take images beside text. */
+  /** The token that stands for a row of an image, in models that take images. */
   readonly imageTokenId?: number;
-  /** Values per row of an image: those of its token, and more that are added after each of the first layers. Default: `hiddenDim`. */
+  /** Values per row of an image: its embedding, and the values that the first layers add (DeepStack). Default: `hiddenDim`. */
   readonly imageDim?: number;
   /** Recurrent layers, which carry a state instead of a KV cache. Default: none. */
   readonly recurrentLayers?: readonly boolean[];

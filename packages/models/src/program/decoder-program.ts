@@ -1,5 +1,5 @@
 /**
- * The common parts of all decoder programs: inputs of a step, cache, embedding, and the output from final norm to
+ * The parts that all decoder programs share: inputs of a step, KV cache, embedding, and the output from final norm to
  * logits.
  */
 import {
@@ -30,8 +30,8 @@ export interface KvCacheShape {
 /**
  * Capacities of a program. A step is a flat list of tokens of one or more sequences; the scalar slots to fill are
  * `tokens`, `positions`, `sequences`, `slots` `[T]`, `outputRows` `[R]`, `contextLengths` `[B]`, `blockTable` `[B, M]`;
- * in models with recurrent layers `stateFrom`, `stateTo` `[B]` too: the rows of the states that a sequence continues
- * from (-1: a new sequence) and stores its new states to.
+ * models with recurrent layers also have `stateFrom` and `stateTo` `[B]`: the rows of the states that a sequence continues
+ * from (-1 for a new sequence) and stores its new states to.
  */
 export interface DecoderProgramOptions {
   /** Maximum number of tokens per step (symbol T). */
@@ -45,17 +45,17 @@ export interface DecoderProgramOptions {
   readonly topK: number;
   /** Maximum context length, for models whose RoPE depends on it. Default: the cache capacity of one sequence. */
   readonly contextSize?: number;
-  /** Rows of the buffers of recurrent states. Default: one per sequence. */
+  /** Number of rows in the buffers of recurrent states. Default: one per sequence. */
   readonly numStates?: number;
-  /** Whether keys are stored, and queries used, after a Hadamard rotation. Default false. */
+  /** Whether keys and queries are rotated by a Hadamard matrix. Default false. */
   readonly rotateKeys?: boolean;
   /** The attention lowering. Default: dense attention. */
   readonly attention?: AttentionLowering;
-  /** The FFN lowering, except for FFNs of experts and with adapters. Default: dense. */
+  /** The FFN lowering, which does not apply to experts and to FFNs with adapters. Default: dense. */
   readonly feedForward?: FeedForwardLowering;
   /** Placement of the experts. Default: all in the model's weights. */
   readonly experts?: ExpertPlacement;
-  /** Prefix of the names of weights and buffers, for an encoder beside the decoder. Default: none. */
+  /** Prefix of the names of weights and buffers, for an encoder that is loaded with a decoder. Default: none. */
   readonly namePrefix?: string;
 }
 
@@ -65,7 +65,7 @@ export function kvBufferNames(layer: number): { keys: string; values: string } {
 }
 
 /**
- * Head dimension as a cache of this dtype stores it: whole blocks, the last one zero-padded. The padding changes
+ * The head dimension that a cache of this dtype stores: whole blocks, the last one zero-padded. The padding changes
  * neither dot products nor the other values.
  */
 export function storedHeadDim(headDim: number, dtype: DType): number {
@@ -84,13 +84,13 @@ export const slotPositionsName = 'kv.slotPositions';
 /** Name of the scalar slot with the segment of each token. */
 export const tokenTypesSlot = 'tokenTypes';
 
-/** Name of the scalar slot with the row of RoPE frequencies of each token, see `RotaryLengths`. */
+/** Name of the scalar slot with the row of RoPE frequencies of each token: see `RotaryLengths`. */
 export const rotaryRowsSlot = 'rotaryRows';
 
-/** Name of the scalar slot with the position that RoPE turns each token by, in models with M-RoPE. */
+/** Name of the scalar slot with the position by which RoPE rotates each token, in models with M-RoPE. */
 export const imagePositionsSlot = 'imagePositions';
 
-/** Name of the buffer with the frequencies of text and the angles of rows of images, of a step of up to that many tokens. */
+/** Name of the buffer with the frequencies for text and the angles for rows of images, for steps of up to `maxTokens` tokens. */
 export function imageAnglesName(maxTokens: number): string {
   return `slots.angles.${maxTokens}`;
 }
@@ -98,7 +98,7 @@ export function imageAnglesName(maxTokens: number): string {
 /** Name of the constant with the RoPE frequencies. */
 export const ropeFrequenciesName = 'rope.frequencies';
 
-/** Looks up weights of the model; `undefined` for optional ones that the file lacks. */
+/** Looks up a weight of the model; `undefined` for an optional one that the file lacks. */
 export type WeightOf = (name: string) => ProgramTensor | undefined;
 
 /** The attention of one layer; `k` and `v` are stored first. Layers that `kvLayers` gives those of another have none. */
@@ -122,10 +122,10 @@ export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'scale'>, P
 /** Keys and values of the tokens of a step. */
 type StepKeys = Pick<LayerAttention, 'k' | 'v'>;
 
-/** Attributes are 32-bit integers; a window of this size never excludes a key. */
+/** Clamps windows, because attributes are 32-bit integers; a window of this size never excludes a key. */
 const maxWindow = 2 ** 31 - 1;
 
-/** The context in which a layer appends its records. */
+/** The context in which a layer appends its op records. */
 export interface DecoderStep {
   readonly b: ProgramBuilder;
   readonly config: DecoderConfig;
@@ -139,13 +139,13 @@ export interface DecoderStep {
   tokens(): ProgramTensor;
   /** Integers `[T]`, all 0. */
   zeros(): ProgramTensor;
-  /** The row of RoPE frequencies of each token, `[T]`, where they depend on the length of the sequence. */
+  /** The row of RoPE frequencies of each token, `[T]`, in models where it depends on the length of the sequence. */
   rotaryRows(): ProgramTensor;
   /** The row of the image that each token stands for, `[T, imageDim]`; zeros for text. */
   imageRows(): ProgramTensor;
   /**
-   * The inputs of `rope` in generative programs of models with M-RoPE: each row of an image has a row of angles, which turns it at
-   * position 1; tokens of text have the frequencies of row 0 and their own position. `undefined` in other programs.
+   * The inputs of `rope` in generative programs with M-RoPE: each row of an image has its own row of angles and position 1; tokens of
+   * text have the frequencies of row 0 and their own position. `undefined` in other programs.
    */
   imageRotation(numPairs: number): Readonly<Record<'positions' | 'rows' | 'frequencies', ProgramTensor>> | undefined;
   /** The segment of each token of a pair of texts, `[T]`; all 0 for single texts. */
@@ -162,13 +162,13 @@ export interface DecoderStep {
   state(layer: number, kind: string, shape: readonly number[]): ProgramTensor;
   readonly feedForward: FeedForwardLowering | undefined;
   readonly experts: ExpertPlacement | undefined;
-  /** The inputs of recurrent ops that describe the sequences. */
+  /** The inputs that recurrent ops need about the sequences. */
   stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;
 }
 
 /**
  * Starts a program: declares the inputs of a step and stores the positions of its tokens.
- * @param hasOneCache whether layers share one cache, for steps that contain whole sequences
+ * @param hasOneCache whether all layers share one cache, which is possible when steps contain whole sequences
  */
 export function beginDecoder(
   model: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
@@ -183,7 +183,7 @@ function found(name: string, tensor: ProgramTensor | undefined): ProgramTensor {
   return tensor;
 }
 
-/** Lookups are arrow functions, because layers destructure a step. */
+/** Methods are arrow functions where layers destructure a step. */
 class DecoderStepBuilder implements DecoderStep {
   readonly b: ProgramBuilder;
   readonly config: DecoderConfig;
@@ -328,7 +328,7 @@ class DecoderStepBuilder implements DecoderStep {
     throw new ArgumentError({ argument: 'attend', expected: `keys and values of layer ${layer}`, actual: 'none' });
   }
 
-  /** Changes the head dimension by truncation or zero padding. */
+  /** Truncates or zero-pads the head dimension. */
   #resized(x: ProgramTensor, length: number): ProgramTensor {
     return x.shape.at(-1) === length ? x : this.b.activation('slice-columns', { x }, { begin: 0, length, pads: true });
   }
@@ -378,17 +378,17 @@ export function addAdapted(
   return b.activation('add', { a: y, b: b.activation('matmul', { x: low, weight: rowsOf(up) }) });
 }
 
-/** Name of the scalar slot with the row of the image that each token stands for, `[T]`; 0 for tokens of text. */
+/** Name of the scalar slot with the row of an image that each token stands for, `[T]`; 0 for tokens of text. */
 export const imageRowsSlot = 'imageRows';
 
-/** Name of the buffer with the rows of images of a step of up to that many tokens: `[1 + T, imageDim]`, the first all zeros. */
+/** Name of the buffer with the rows of images for steps of up to `maxTokens` tokens: `[1 + T, imageDim]`; the first is zero. */
 export function imageRowsName(maxTokens: number): string {
   return `slots.images.${maxTokens}`;
 }
 
 /**
- * Looks up the step's tokens: `[T, hiddenDim]`. In models that take images the row of an image is added to that of its
- * token; vision programs subtract the latter.
+ * Looks up the embeddings of the step's tokens, `[T, hiddenDim]`. In models that take images, rows of images are added to the
+ * embedding of the image token, which vision programs have subtracted from them.
  */
 export function embedTokens(step: DecoderStep, scale = 1): ProgramTensor {
   const { b, weight, config } = step;
@@ -397,7 +397,7 @@ export function embedTokens(step: DecoderStep, scale = 1): ProgramTensor {
   return config.imageTokenId === undefined ? x : addImageRows(step, x, 0);
 }
 
-/** Adds part `index` of the rows of images, `[T, hiddenDim]`, to the hidden states; zeros to those of text. */
+/** Adds part `index` of the rows of images, `[T, hiddenDim]`, to the hidden states; text gets zeros. */
 export function addImageRows(step: DecoderStep, x: ProgramTensor, index: number): ProgramTensor {
   const { b, config } = step;
   const { hiddenDim: length, imageDim = length } = config;
@@ -407,7 +407,7 @@ export function addImageRows(step: DecoderStep, x: ProgramTensor, index: number)
   return b.activation('add', { a: x, b: part });
 }
 
-/** The end of a program. */
+/** The part of a program after the last layer. */
 export interface DecoderOutput {
   /** The norm before the output matrix. */
   readonly normalize: (rows: ProgramTensor) => ProgramTensor;

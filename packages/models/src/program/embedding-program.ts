@@ -1,4 +1,4 @@
-/** Embedding programs: steps of whole texts with one vector per text, for encoders and decoders. */
+/** Embedding programs for encoders and decoders: steps of whole texts, with one vector per text. */
 import {
   lowerDenseAttention,
   type AttentionLowering,
@@ -14,10 +14,10 @@ import type { ExpertPlacement } from './expert-placement.js';
 export type Pooling = 'cls' | Exclude<PoolingKind, 'first'>;
 
 /**
- * Capacities of an embedding program. A step is a flat list of the tokens of whole texts; the scalar slots are those of
- * a decoder's step, plus `starts` `[B]`: the index of the first token of each text. Models with segments read them from
+ * Capacities of an embedding program. A step is a flat list of the tokens of whole texts; the scalar slots are those of a
+ * decoder's step, plus `starts` `[B]`, the index of the first token of each text. Models with segments read them from
  * `tokenTypes` `[T]`. The output `embeddings` is `[B, hiddenDim]`; models with token layers also have `tokenOutputs`. The
- * cache is scratch memory of the step: one for all layers, and each text starts a new block.
+ * KV cache is scratch memory of the step, shared by all layers; each text starts a new block.
  */
 export interface EmbeddingProgramOptions {
   /** Maximum number of tokens per step (symbol T). */
@@ -81,7 +81,7 @@ export function beginEmbedding(
   return beginDecoder(parts, options, true);
 }
 
-/** Completes an embedding program. @param normalize the norm after the last layer, which is applied per row */
+/** Completes an embedding program. @param normalize the norm after the last layer */
 export function endEmbedding(
   step: DecoderStep,
   hidden: ProgramTensor,
@@ -93,7 +93,7 @@ export function endEmbedding(
   const kind: PoolingKind = pooling === 'cls' ? 'first' : pooling;
   const runs = { starts: b.scalar('starts', ['B']), lengths: contextLengths };
   const pool = (x: ProgramTensor): ProgramTensor => b.activation('pool-rows', { x, ...runs }, { kind });
-  // with a single row per text the other rows need no norm
+  // only the rows that are pooled need the norm
   const takesOne = kind === 'first' || kind === 'last';
   const vectors = takesOne ? normalize(pool(hidden)) : pool(normalize(hidden));
   if (head !== undefined) return b.output('scores', head(step, vectors));
@@ -101,7 +101,7 @@ export function endEmbedding(
   writeTokenOutputs(step, () => normalize(hidden));
 }
 
-/** Names of the dense layers after pooling, in their order, in programs and GGUF files. */
+/** Names of the dense layers after pooling, in order, in programs and GGUF files. */
 export const denseLayers = ['dense_2', 'dense_3'] as const;
 
 function applyDenseLayers({ b, optionalWeight }: DecoderStep, vectors: ProgramTensor): ProgramTensor {
@@ -114,12 +114,12 @@ function applyDenseLayers({ b, optionalWeight }: DecoderStep, vectors: ProgramTe
 }
 
 /**
- * Layers that compute an output per token from the normalized hidden states, in checkpoints and in programs: BGE-M3
+ * Names of layers that compute an output per token from the normalized hidden states, in checkpoints and programs: BGE-M3
  * (arXiv:2402.03216 section 3.2) has one for lexical weights and one for multi-vectors.
  */
 export const tokenLayers = ['sparse_linear', 'colbert_linear'] as const;
 
-/** The outputs of programs with these layers: `[T, 1]`, before the ReLU, and `[T, E]`, not normalized. */
+/** The outputs of these layers in programs: `[T, 1]`, before the ReLU, and `[T, E]`, not normalized. */
 export const tokenOutputs: Readonly<Record<(typeof tokenLayers)[number], string>> = {
   sparse_linear: 'tokenWeights',
   colbert_linear: 'tokenVectors',

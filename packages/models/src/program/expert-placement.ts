@@ -1,5 +1,5 @@
 /**
- * The interface between MoE layers and expert storage: all experts in the weights of the program, or a subset in slots.
+ * The interface between MoE layers and expert storage: all experts are weights of the program, or some of them are in slots.
  */
 import type { ProgramBuilder, ProgramTensor } from '@winnow/ops';
 
@@ -26,7 +26,7 @@ export interface LayerExperts {
   predict(layer: number): ProgramTensor | undefined;
 }
 
-/** Experts that are computed together. The results of the others are 0 in this pass. */
+/** Experts that are computed together. The results of all others are 0 in this pass. */
 export interface ExpertPass {
   /** `[S, O, I]` */
   matrix(matrix: ExpertMatrix): ProgramTensor;
@@ -35,7 +35,7 @@ export interface ExpertPass {
 }
 
 /**
- * Yields the passes of a layer, or nothing when all its experts are in the weights; the records of each pass are
- * appended before the next one is requested.
+ * Returns the passes of a layer, or `undefined` when all its experts are weights of the program. The records of each pass
+ * are appended before the next one is requested.
  */
 export type ExpertPlacement = (b: ProgramBuilder, node: LayerExperts) => Iterable<ExpertPass> | undefined;

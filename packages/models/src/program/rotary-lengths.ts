@@ -1,27 +1,27 @@
 /**
  * RoPE whose frequencies depend on the length of the sequence, as in transformers (`dynamic_rope_update` of
  * modeling_rope_utils.py and `prepare_inputs_for_generation` of Phi 3):
- * - LongRoPE has one set of frequencies for sequences up to `contextLength` and another for longer ones. When a generation passes
- *   that length, all cached keys are computed anew.
- * - Dynamic NTK raises the base with the length: all tokens of a prompt are rotated by the length of the prompt, and each
- *   generated token by its own position plus one. Cached keys keep their rotation.
+ * - LongRoPE has one set of frequencies for sequences up to `contextLength` and another for longer ones. When a generation exceeds
+ *   that length, all cached keys are recomputed.
+ * - Dynamic NTK raises the base with the length: the length of a prompt sets the base for all of its tokens, and for each
+ *   generated token its position plus one does. Cached keys keep their rotation.
  */
 import type { RopeScaling } from '@winnow/ops';
 import type { RopeConfig } from './config.js';
 
 export interface RotaryLengths {
-  /** Longest sequence with the usual frequencies. */
+  /** Length of the longest sequence that uses the unscaled frequencies. */
   readonly contextLength: number;
-  /** The longest sequence that the table of frequencies has a row for; `Infinity` for any. */
+  /** Length of the longest sequence that the frequency table covers; may be `Infinity`. */
   readonly maxLength: number;
   /**
-   * What the rotation of a sequence depends on: 0 for the usual frequencies. Keys of sequences with different values differ.
-   * @param numTokens length of its prompt
+   * What the rotation of a sequence depends on; 0 for the unscaled frequencies. Sequences can share cached keys only when this is equal.
+   * @param numTokens length of the prompt
    */
   keyOf(numTokens: number): number;
-  /** Whether a sequence of the key 0 takes another when it grows to this length. */
+  /** Whether a sequence with key 0 gets another one when it grows to this length. */
   changesAt(numTokens: number): boolean;
-  /** The row of frequencies of a token. @param key of its sequence */
+  /** The row of frequencies of a token. @param key key of its sequence */
   rowOf(key: number, position: number): number;
   /** The scaling of a prompt with this key. */
   scalingOf(key: number): RopeScaling | undefined;
@@ -29,7 +29,7 @@ export interface RotaryLengths {
   isKey(key: number): boolean;
   /** Number of rows of the table of frequencies. */
   readonly numRows: number;
-  /** The key whose frequencies a row has. */
+  /** The key that a row of frequencies belongs to. */
   keyOfRow(row: number): number;
 }
 
@@ -53,7 +53,7 @@ function longRope(rope: RopeConfig, { contextLength, scaling }: NonNullable<Rope
   };
 }
 
-/** The base for a length L beyond C: `base * (factor L / C - (factor - 1))^(d / (d - 2))`; row `L - C` has its frequencies. */
+/** The base for a length L > C is `base * (factor L / C - (factor - 1))^(d / (d - 2))`; row `L - C` holds its frequencies. */
 function dynamicNtk({ contextLength, factor }: NonNullable<RopeConfig['dynamic']>): RotaryLengths {
   const maxLength = Math.max(contextLength, Math.floor(factor * contextLength));
   const stretch = (length: number): number => (factor * length) / contextLength - (factor - 1);

@@ -3,10 +3,10 @@ import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from './architecture.js';
 import type { DecoderConfig } from './config.js';
 
-/** Whether a tensor has a bias: never, if the file has one, or always. */
+/** Whether a tensor has no bias, has one if the file contains it, or must have one. */
 export type Bias = 'none' | 'optional' | 'required';
 
-/** How a file stores a matrix; `rows` selects part of a fused one. */
+/** How a file stores a matrix; `rows` selects a part of a fused one. */
 type Storing = Pick<WeightRequest, 'rows' | 'storedAs'>;
 
 /** Names of one tensor without `.weight`: in programs and GGUF files, and in Hugging Face checkpoints. */
@@ -198,7 +198,7 @@ export function usualNorm(
   return normsLackOne ? of.vector(names, size, 'minus-one') : of.norm(names, size, normBias);
 }
 
-/** The two norms before attention and FFN under their standard names. */
+/** The norms before attention and FFN under their standard names. */
 export function preNormTensors(
   file: ModelFile,
   { hiddenDim }: DecoderConfig,
@@ -230,12 +230,12 @@ export function* usualTensors(
   }
 }
 
-/** A bias that is used if the file has it, and is required if config.json declares it. */
+/** A bias that is required if config.json declares it, else optional. */
 export function settingBias({ format, fields }: ModelFile, setting: string): Bias {
   return format === 'safetensors' && fields.boolean(setting, false) ? 'required' : 'optional';
 }
 
-/** Redundant tensors of some files: derived from the settings, or a copy of the embedding table. */
+/** Whether a tensor is redundant: derived from the settings, or a copy of the embedding table. */
 export function isDerivedTensor(name: string, { isTied }: DecoderConfig): boolean {
   return (
     name === 'rope_freqs.weight' ||
@@ -244,13 +244,13 @@ export function isDerivedTensor(name: string, { isTied }: DecoderConfig): boolea
   );
 }
 
-/** Tensors of multi-token prediction layers, which follow those of the model. */
+/** Whether a tensor belongs to the multi-token prediction layers, which follow those of the model. */
 export function isPredictorTensor(name: string, { numLayers }: DecoderConfig): boolean {
   const layer = /^(?:blk|model\.layers)\.(\d+)\./.exec(name)?.[1];
   return name.startsWith('mtp.') || (layer !== undefined && Number(layer) >= numLayers);
 }
 
-/** Architectures whose GGUF files have interleaved rotary pairs, by reordered rows of q and k, and whose folders have split halves. */
+/** Architectures whose checkpoints have split-half rotary pairs, and whose GGUF files have interleaved ones (permuted rows of q and k). */
 export const neighborsInGguf: readonly string[] = [
   'llama',
   'mistral3',
@@ -261,5 +261,5 @@ export const neighborsInGguf: readonly string[] = [
   'smollm3',
 ];
 
-/** Architectures whose GGUF files contain in the weights what folders declare as factors. */
+/** Architectures whose GGUF files fold the factors of config.json into the weights. */
 export const factorsInGguf: readonly string[] = ['falcon-h1'];

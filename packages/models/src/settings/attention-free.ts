@@ -1,4 +1,4 @@
-/** Settings of decoders whose layers are state-space layers alone, in both formats, and their tensors outside of the layers. */
+/** Settings of decoders that have only state-space layers, in both formats, and their tensors outside the layers. */
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
@@ -6,10 +6,10 @@ import { tensorNames } from '../program/tensors.js';
 import { unrotatedFromGguf } from './gguf-settings.js';
 import { unrotatedFromHub } from './hub-settings.js';
 
-/** States have no length: this is what llama.cpp's converter writes as the trained context. */
+/** States do not limit the context: this is what llama.cpp's converter writes as the trained context length. */
 const contextLength = 2 ** 20;
 
-/** Stands for the sizes that these models do not have, until the other ones are checked. */
+/** Replaces the sizes that these models do not have while the others are checked. */
 const placeholder = 1;
 
 /** GGUF files have 0 heads, and FFNs of size 0. */
@@ -25,7 +25,7 @@ export function attentionFreeFromHub(file: ModelFile, architecture: string, isTi
     num_attention_heads: placeholder,
     num_key_value_heads: placeholder,
     intermediate_size: placeholder,
-    // the size of heads of the states
+    // in these models, head_dim is the head size of the states
     head_dim: undefined,
   };
   const config = unrotatedFromHub(

@@ -1,4 +1,4 @@
-/** Validation and helpers for the settings of both formats. */
+/** Validation of settings, for both formats. */
 import type { StoredTensor } from '@winnow/bytes';
 import type { ActivationKind } from '@winnow/ops';
 import { Fields } from '../file/fields.js';
@@ -65,7 +65,7 @@ export function checked({ fields, store }: ModelFile, config: DecoderConfig): De
     if (value > max) throw fields.refusal(name, `at most ${max}, ${what}`, value);
   };
   atMost('layers', numLayers, tensors.length, 'the number of tensors');
-  // sizes of experts and of tied matrices are not those of a single tensor
+  // no single tensor bounds the sizes of experts and of tied matrices
   const numWeights = tensors.reduce((sum, { shape }) => sum + shape.reduce((product, dim) => product * dim, 1), 0);
   atMost('hidden size', hiddenDim, numWeights, 'the number of weights');
   atMost('FFN size', ffnDim, numWeights, 'the number of weights');
@@ -77,7 +77,7 @@ export function checked({ fields, store }: ModelFile, config: DecoderConfig): De
   return config;
 }
 
-/** Rejects unsupported settings unless they have a value without effect. */
+/** Rejects unsupported settings unless their values have no effect. */
 export function refuseSettings(
   fields: Fields,
   neutralValues: Readonly<Record<string, readonly unknown[]>>,
@@ -94,7 +94,7 @@ export function refuseSettings(
   }
 }
 
-/** An optional number; without it or with null there is no cap. @throws {FormatError} for a negative one */
+/** A soft cap; `fallback` without the setting, 0 (no cap) for null. @throws {FormatError} for a negative cap */
 export function capOf(fields: Fields, name: string, fallback: number): number {
   if (fields.isNull(name)) return 0;
   const cap = fields.number(name, fallback);

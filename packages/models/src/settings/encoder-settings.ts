@@ -22,7 +22,7 @@ export function encoderFromGguf(file: ModelFile, architecture: string, options: 
   return { ...config, isEncoder: true };
 }
 
-/** Settings that change the computation without changing the tensors: other values are rejected. */
+/** Settings that change the computation but not the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   is_causal: [false],
   is_decoder: [false],
@@ -35,7 +35,7 @@ export function encoderFromHub(file: ModelFile, options: HubDecoder): EncoderCon
   return { ...unrotatedFromHub(file, { isTied: true, ...options }), isTied: true, isEncoder: true };
 }
 
-/** Tensors of a checkpoint besides the encoder. */
+/** How a checkpoint names tensors that surround the encoder. */
 export interface HubEncoderFile {
   /** Prefixes of the encoder in checkpoints that have heads. */
   readonly outer: readonly string[];
@@ -47,7 +47,7 @@ export interface HubEncoderFile {
 const vectorLayer = 'colbert_linear';
 const colbertLayer = 'linear.weight';
 
-/** A view of the encoder alone, with standard names of norms. */
+/** A view of the encoder only, with the standard names of norms. */
 export function encoderPart(file: ModelFile, { outer, heads }: HubEncoderFile): ModelFile {
   if (file.format === 'gguf') return file;
   const classes = file.fields.raw('architectures');
@@ -107,7 +107,7 @@ export function biasedNorm(names: TensorNames, of: Names, { hiddenDim }: Decoder
 }
 
 /**
- * The dense layers after pooling that the file has. The engine shows those of a folder under the same names.
+ * The dense layers after pooling that the file has. `openDenseLayers` gives those of a folder the same names.
  * @throws {FormatError} when they do not lead back to the hidden size
  */
 export function* denseTensors({ fields, store }: ModelFile, { hiddenDim }: DecoderConfig): Generator<WeightRequest> {
@@ -122,7 +122,7 @@ export function* denseTensors({ fields, store }: ModelFile, { hiddenDim }: Decod
   if (numInputs !== hiddenDim) throw fields.refusal('dense layers', `${hiddenDim} outputs`, numInputs);
 }
 
-/** The layers that compute an output per token, which the file may have. The engine shows those of a folder under the same names. */
+/** The layers with an output per token that the file has. `openTokenLayers` gives those of a folder the same names. */
 export function* tokenTensors(file: ModelFile, { hiddenDim }: DecoderConfig): Generator<WeightRequest> {
   for (const layer of tokenLayers) {
     const numOutputs = rowsOf(file.store, `${layer}.weight`);
@@ -133,16 +133,16 @@ export function* tokenTensors(file: ModelFile, { hiddenDim }: DecoderConfig): Ge
 }
 
 /**
- * A store with the layers of these modules of sentence-transformers, which closes all of them. If one cannot be opened, all are
- * closed, the store as well.
- * @param names of the modules' files, in their order
+ * A store that adds the layers of these sentence-transformers modules. Closing it closes all files. If a module cannot be opened,
+ * everything is closed, including `store`.
+ * @param names names of the modules' files, in order
  */
 export async function openDenseLayers(
   store: TensorStore,
   names: readonly string[],
   open: (name: string) => Promise<TensorStore>,
 ): Promise<TensorStore> {
-  // further layers become tensors that no architecture knows
+  // any further layer gets a name that no architecture knows, and is rejected
   const files = names.map((name, index): LayerFile => [denseLayers[index] ?? `dense_${index + 2}`, name]);
   return openLayers(store, async () => files, open);
 }
@@ -166,7 +166,7 @@ export interface LayerFiles {
 const typesWithTokenLayers: readonly unknown[] = ['xlm-roberta'];
 
 /**
- * A store with the token layers that the folder has, in safetensors files or in PyTorch's. Closes as `openDenseLayers`.
+ * A store that adds the token layers of the folder, from safetensors or PyTorch files. Closes files as `openDenseLayers` does.
  * @param type `model_type` of the model
  */
 export async function openTokenLayers(store: TensorStore, type: unknown, files: LayerFiles): Promise<TensorStore> {
@@ -195,7 +195,7 @@ export async function tokenLayerFiles(
   return files;
 }
 
-/** A layer in a file of its own. */
+/** A layer in a separate file. */
 export type LayerFile = readonly [layer: string, file: string];
 
 async function openLayers(
@@ -216,7 +216,7 @@ async function openLayers(
 function withLayers(store: TensorStore, layers: readonly (readonly [layer: string, TensorStore])[]): TensorStore {
   const tensors = new Map(store.tensors);
   for (const [layer, own] of layers) {
-    // a layer in a file of its own is called by the class that holds it, or not at all
+    // in separate files, tensors have the name of the class that holds the layer, or no prefix
     for (const [name, tensor] of own.tensors) {
       const parts = name.split('.').filter((part) => part !== 'linear' && part !== layer);
       tensors.set([layer, ...parts].join('.'), tensor);

@@ -14,11 +14,11 @@ export interface GgufDecoder {
   readonly activation?: 'silu' | 'gelu_pytorch_tanh';
   /** Keys of the list below that the architecture reads, or that llama.cpp ignores. */
   readonly known?: readonly string[];
-  /** Default: pairs are rotated by one position. */
+  /** Sections of M-RoPE. Default: the position rotates all pairs. */
   readonly rope?: Partial<RopeSections>;
 }
 
-/** Settings that change the computation without changing the tensors: other values are rejected. */
+/** Settings that change the computation but not the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   'attention.causal': [true],
   'attention.clamp_kqv': [0],
@@ -76,10 +76,10 @@ export function unrotatedFromGguf(file: ModelFile, decoder: GgufDecoder): Decode
   });
 }
 
-/** Leaves out the layers of multi-token prediction after the model. @throws {FormatError} when there are no others */
+/** Removes the multi-token prediction layers at the end. @throws {FormatError} when there are no others */
 export function withoutPredictors<C extends DecoderConfig>({ fields }: ModelFile, config: C): C {
   const name = `${config.architecture}.nextn_predict_layers`;
   const numExtra = fields.integer(name, 0);
-  if (numExtra >= config.numLayers) throw fields.refusal(name, 'fewer than all layers', numExtra);
+  if (numExtra >= config.numLayers) throw fields.refusal(name, `fewer than the ${config.numLayers} layers`, numExtra);
   return { ...config, numLayers: config.numLayers - numExtra };
 }

@@ -16,7 +16,7 @@ export interface HubDecoder {
   readonly headDim?: number;
   /** Default of the context length. Default: 2048. */
   readonly contextLength?: number;
-  /** Default: none, config.json must declare it. */
+  /** Default of the number of heads. Default: config.json must declare it. */
   readonly numHeads?: number;
   /** Default of the number of KV heads. Default: the number of heads. */
   readonly numKvHeads?: number;
@@ -26,17 +26,17 @@ export interface HubDecoder {
   readonly rope?: HubRopeDefaults;
   /** Default: `model.embed_tokens.weight`. */
   readonly embedding?: string;
-  /** Non-standard names of sizes. */
+  /** Names of sizes that differ from the standard ones. */
   readonly names?: Readonly<Record<string, string>>;
   /** Default of the FFN dimension. */
   readonly ffnDim?: (hiddenDim: number) => number;
-  /** Name of a quantization whose weights the architecture reads. Default: none. */
+  /** Name of a quantization method that the architecture reads. Default: none. */
   readonly quantization?: string;
   /** Settings of the list below that the architecture reads. */
   readonly known?: readonly string[];
 }
 
-/** Settings that change the computation without changing the tensors: other values are rejected. */
+/** Settings that change the computation but not the tensors: other values are rejected. */
 const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
   add_cross_attention: [false],
   alibi: [false],
@@ -97,7 +97,7 @@ export function unrotatedFromHub(file: ModelFile, decoder: HubDecoder): DecoderC
   });
 }
 
-/** The quantization of the weights; `undefined` without one. */
+/** The quantization method of the weights; `undefined` without one. */
 function quantizationOf(fields: Fields): unknown {
   const settings = fields.raw('quantization_config');
   return settings === undefined
@@ -105,7 +105,7 @@ function quantizationOf(fields: Fields): unknown {
     : ((settings as { quant_method?: unknown } | null)?.quant_method ?? 'unknown');
 }
 
-/** Which layers have a sliding window, by `layer_types`; `undefined` without such a list. */
+/** Which layers have a sliding window according to `layer_types`; `undefined` without such a list. */
 export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] | undefined {
   return fields.has('layer_types') ? layersOfType(fields, numLayers, 'sliding_attention') : undefined;
 }
@@ -122,12 +122,12 @@ export function layersOfType(fields: Fields, numLayers: number, wanted: string):
   });
 }
 
-/** The period of layers without rotary positions, where settings do not say otherwise. */
+/** Default period of layers without rotary positions. */
 const usualRotaryPeriod = 4;
 
 /**
- * Which layers have rotary positions: by `no_rope_layers`, which is 1 for a layer with them, or by the period of the others. An
- * empty list counts as none.
+ * Which layers have rotary positions: those with 1 in `no_rope_layers`, or by default all but every n-th. An empty list counts
+ * as a missing one.
  */
 export function rotaryLayersOf(fields: Fields, config: DecoderConfig): boolean[] {
   const listed = fields.raw('no_rope_layers');

@@ -9,8 +9,8 @@ export function listOf(fields: Fields, name: string): unknown[] | undefined {
 }
 
 /**
- * Numbers of KV heads per layer, 0 for a recurrent layer.
- * @returns the file with the KV heads of the attention layers, and which layers are recurrent
+ * Reads the number of KV heads of each layer, 0 for a recurrent layer.
+ * @returns the file with the number of KV heads of its attention layers, and which layers are recurrent
  */
 export function kvHeadsByLayer(
   file: ModelFile,

@@ -1,4 +1,4 @@
-/** RoPE settings of GGUF metadata and of config.json, in all variants that files use. */
+/** RoPE settings of GGUF metadata and config.json, in all variants that files use. */
 import type { TensorStore } from '@winnow/bytes';
 import { ropeFrequencies, type RopeScaling, type RopeTable } from '@winnow/ops';
 import { ArgumentError, describeValue, FormatError } from '@winnow/tensor';
@@ -9,15 +9,15 @@ import type { RopeConfig } from '../program/config.js';
 const ggufTypes = ['none', 'linear', 'yarn'];
 const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
 
-/** M-RoPE: which pairs are rotated by time, row and column of images. */
+/** M-RoPE: which pairs are rotated by the time, row and column coordinates. */
 export interface RopeSections {
-  /** How many pairs are rotated by each, where settings leave it out. */
+  /** Number of pairs per coordinate, unless the settings specify it. */
   readonly sections: readonly number[];
-  /** Whether rows and columns take every third pair, from the second and the third on. Default: the sections follow each other. */
+  /** Whether row and column get every third pair, from the second and third on. Default: the sections are consecutive. */
   readonly areInterleaved?: boolean;
 }
 
-/** Defaults of config.json; with sections, pairs are rotated by three positions. */
+/** Defaults of config.json; with sections, pairs are rotated by three coordinates. */
 export interface HubRopeDefaults extends Partial<RopeSections> {
   /** Default: 10000. */
   readonly base?: number;
@@ -32,8 +32,9 @@ export interface HubRopeDefaults extends Partial<RopeSections> {
 }
 
 /**
- * @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it
- * @param rope with sections, the file has to have its own
+ * @param architecture prefix of the keys
+ * @param freqFactors values of `rope_freqs.weight`, if the file has it
+ * @param rope M-RoPE models have sections here; the file must specify its own
  */
 export function ropeFromGguf(
   fields: Fields,
@@ -54,7 +55,7 @@ export function ropeFromGguf(
   return { layout, base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
 }
 
-/** Files have a fourth section, which images do not use. */
+/** GGUF files have a fourth section, which images do not use. */
 function ggufCoordinates(
   fields: Fields,
   architecture: string,
@@ -110,7 +111,7 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   if (dynamic !== undefined && defaults.layerType !== undefined) {
     throw fields.refusal(
       'rope_parameters',
-      'types that do not depend on the length, if layers have their own',
+      'a type that does not depend on the length, because types differ between layers',
       'dynamic',
     );
   }
@@ -129,7 +130,7 @@ function hubCoordinates(
   return coordinatesOf(fields, [name, nested.raw(name) ?? usual], numPairs, areInterleaved);
 }
 
-/** The coordinate of each pair: sections of pairs by time, row and column, in this order or interleaved. */
+/** The coordinate of each pair: sections for time, row and column, in this order or interleaved. */
 function coordinatesOf(
   fields: Fields,
   [name, sections]: readonly [name: string, value: unknown],
@@ -145,7 +146,7 @@ function coordinatesOf(
   return Array.from({ length: numPairs }, (_, pair) => (pair < 3 * (sections[pair % 3] as number) ? pair % 3 : 0));
 }
 
-/** The original context of `dynamic` is that of the settings, not `original_max_position_embeddings`, as in transformers. */
+/** As in transformers, the original context of `dynamic` is `max_position_embeddings`, not the `original_` one. */
 function hubDynamic(fields: Fields, nested: Fields): RopeConfig['dynamic'] {
   if (ropeTypeOf(nested) !== 'dynamic') return undefined;
   return { contextLength: fields.count('max_position_embeddings', 2048), factor: nested.number('factor') };
@@ -155,7 +156,7 @@ function ropeTypeOf(nested: Fields): string {
   return nested.string('rope_type', nested.string('type', 'default'));
 }
 
-/** `rope_parameters`, those of a layer type if grouped by type, or `rope_scaling`. */
+/** The settings of `rope_parameters`, which may be grouped by layer type, or of `rope_scaling`. */
 export function hubRopeFields(fields: Fields, layerType?: string): Fields {
   const merged = fields.has('rope_parameters') ? fields.raw('rope_parameters') : fields.raw('rope_scaling');
   const nested = Fields.ofJson(fields.source, merged ?? {});
@@ -226,8 +227,8 @@ function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: n
 }
 
 /**
- * The values of `rope_freqs.weight` or another tensor of factors, `undefined` without it.
- * @throws {FormatError} when it has another shape than `[numPairs]` or does not contain floats; it is not read then
+ * The values of `rope_freqs.weight` or another tensor of factors; `undefined` without it.
+ * @throws {FormatError} before reading it, when its shape is not `[numPairs]` or it does not contain floats
  */
 export async function readFreqFactors(
   store: TensorStore,

@@ -11,7 +11,7 @@ export interface TextPart {
   readonly otherParts: readonly string[];
 }
 
-/** Newer and older names of checkpoints with a language model, an image encoder and a projector. */
+/** Newer and older prefixes in checkpoints of a language model, an image encoder and a projector. */
 export const visionLanguageParts: TextPart = {
   renamed: [
     ['model.language_model.', 'model.'],
@@ -33,7 +33,7 @@ export const multimodalParts: TextPart = {
   ),
 };
 
-/** Reads `text_config`, or the settings of the whole checkpoint without it, and the tensors of the language model. */
+/** Selects the settings of the language model (`text_config`, or all settings without it) and its tensors. */
 export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): ModelFile {
   const { format, fields, store } = file;
   if (format === 'gguf') return file;
@@ -43,7 +43,7 @@ export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): 
     const [prefix, replacement] = renamed.find(([begin]) => name.startsWith(begin)) ?? ['', ''];
     return replacement + name.slice(prefix.length);
   });
-  // the outer setting decides in transformers 5, which leaves the default of the class in the inner one
+  // transformers 5 uses the outer setting, and leaves the inner one at the default of its class
   const isUntied = fields.raw('tie_word_embeddings') === false && renamedText.tensors.has('lm_head.weight');
   const own = isUntied ? text.with({ tie_word_embeddings: false }) : text;
   // settings of the whole checkpoint are outside `text_config`
@@ -51,8 +51,7 @@ export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): 
 }
 
 /**
- * Tensors of models that were saved without the output matrix are called `layers...` instead of `model.layers...`; they
- * get the standard names.
+ * Gives tensors the prefix `model.`, which models lack that were saved without the output matrix (`layers...`).
  */
 export function withOuterName(file: ModelFile): ModelFile {
   const { format, store } = file;
@@ -61,7 +60,7 @@ export function withOuterName(file: ModelFile): ModelFile {
   return { ...file, store: renamedStore(store, (name) => (outside(name) ? name : `model.${name}`)) };
 }
 
-/** @param rename the new name; `undefined` leaves the tensor out */
+/** @param rename returns the new name, or `undefined` to omit the tensor */
 export function renamedStore(store: RequestedStore, rename: (name: string) => string | undefined): RequestedStore {
   const tensors = new Map<string, StoredTensor>();
   for (const [name, tensor] of store.tensors) {

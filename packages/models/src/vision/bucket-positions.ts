@@ -1,9 +1,9 @@
-/** Positions of patches by fractions of a side, as SigLIP for images of any size has them (arXiv:2307.06304 §2.1). */
+/** Positions of patches as fractions of a side, as in SigLIP for images of any size (arXiv:2307.06304 §2.1). */
 
-/** Numbers in a vector of `torch.arange` on x86, whose base is rounded to float32 before the others are added to it. */
+/** Vector width of `torch.arange` on x86, which rounds the first number of a vector to float32 before it adds the others. */
 const lanes = 8;
 
-/** Vectors are computed in pairs; the numbers after the last pair one by one. */
+/** Vectors are computed in pairs; numbers after the last pair are computed one by one. */
 const pair = 2 * lanes;
 
 /**
@@ -25,7 +25,7 @@ export function bucketPositions(side: number): Int32Array {
   });
 }
 
-/** `torch.arange(1 / side, 1, 1 / side)`: whole pairs of vectors are sums with rounded bases, the rest are sums in float64. */
+/** `torch.arange(1 / side, 1, 1 / side)`: whole pairs of vectors have rounded bases, the rest is computed in float64. */
 function boundariesOf(side: number): Float32Array {
   const step = 1 / side;
   const length = Math.ceil((1 - step) / step);

@@ -1,4 +1,4 @@
-/** The parts of a checkpoint with a vision encoder: their settings with defaults, and tensors in the shapes of programs. */
+/** The parts of a checkpoint with a vision encoder: their settings with defaults, and their tensors in the shapes of programs. */
 import type { StoredTensor } from '@winnow/bytes';
 import { tensorBytes } from '@winnow/tensor';
 import { Fields } from '../file/fields.js';
@@ -9,7 +9,7 @@ import type { DecoderConfig } from '../program/config.js';
 import { tensorNames } from '../program/tensors.js';
 import { encoderFromHub, type EncoderConfig } from '../settings/encoder-settings.js';
 
-/** A tower of a checkpoint with its own settings. */
+/** A tower: an encoder of a checkpoint, with its own settings. */
 export interface Tower {
   /** The settings, completed by the defaults of the configuration class. */
   readonly fields: Fields;
@@ -22,7 +22,7 @@ export interface TowerDefaults {
   readonly architecture: string;
   /** Settings by name. */
   readonly values: Readonly<Record<string, unknown>>;
-  /** Name of the tensor whose rows are counted as the vocabulary. */
+  /** Name of the tensor whose number of rows is taken as the vocabulary size. */
   readonly embedding: string;
   /** Settings of the whole model that apply to the tower. */
   readonly inherited?: readonly string[];
@@ -52,7 +52,7 @@ export function towerOf(file: ModelFile, section: string, defaults: TowerDefault
   return { fields, config, isQuick };
 }
 
-/** Name of the table of positions. @param prefix of the tensors of an encoder in a Hugging Face checkpoint */
+/** Name of the position table. @param prefix prefix of the encoder's tensors in a Hugging Face checkpoint */
 export function positionTable({ format }: ModelFile, prefix: string): string {
   return format === 'gguf' ? 'v.position_embd.weight' : `${prefix}embeddings.position_embedding.weight`;
 }
@@ -61,11 +61,11 @@ export function positionTable({ format }: ModelFile, prefix: string): string {
 export interface PatchGrid {
   readonly imageSize: number;
   readonly patchSize: number;
-  /** Patches per side. Pixels beyond the last one are left out, as by a convolution: SigLIP so400m has 27 of 14 in 384. */
+  /** Patches per side. As in a convolution, pixels beyond the last patch are dropped: SigLIP so400m has 27 patches of 14 in 384. */
   readonly side: number;
 }
 
-/** @throws {FormatError} for an image smaller than a patch, and for other than 3 channels */
+/** @throws {FormatError} for an image smaller than a patch, and unless there are 3 channels */
 export function gridOf(fields: Fields): PatchGrid {
   const imageSize = fields.count('image_size');
   const patchSize = fields.count('patch_size');
@@ -74,7 +74,7 @@ export function gridOf(fields: Fields): PatchGrid {
   return { imageSize, patchSize, side: Math.floor(imageSize / patchSize) };
 }
 
-/** The tensors that a store has, with some of them in the shape of programs. */
+/** The tensors of a store, in the shapes of programs. */
 export function withShapes(
   store: RequestedStore,
   shapeOf: (name: string, tensor: StoredTensor) => StoredTensor,

@@ -1,20 +1,20 @@
 /**
- * Learned positions of a square grid for images of any size, as in Qwen3-VL: bilinear interpolation between the four nearest places,
- * with the corners of image and grid aligned (`get_vision_interpolation_indices_and_weights` of transformers' vision_utils.py).
+ * Learned positions of a square grid for images of any size, as in Qwen3-VL: bilinear interpolation between the four nearest grid
+ * points, with aligned corners (`get_vision_interpolation_indices_and_weights` of transformers' vision_utils.py).
  */
 import type { ProgramTensor } from '@winnow/ops';
 import { add } from '../blocks/decoder-blocks.js';
 import type { RowGrid } from '../program/architecture.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 
-/** Name of the buffer with the weights of the places of each token, `[T, 4]`. */
+/** Name of the buffer with the interpolation weights of each token, `[T, 4]`. */
 export const placeWeightsName = 'slots.v.placeWeights';
 
 const numPlaces = 4;
 
 const placesSlot = (index: number): string => `gridPlaces${index}`;
 
-/** Adds the positions to the patches `[T, hiddenDim]`. */
+/** Adds the position embeddings to the patches `[T, hiddenDim]`. */
 export function addGridPositions(step: DecoderStep, patches: ProgramTensor): ProgramTensor {
   const { b, weight, positions } = step;
   const table = b.external(placeWeightsName, 'kv', 'f32', [b.capacity('T'), numPlaces]);
@@ -29,7 +29,7 @@ export function addGridPositions(step: DecoderStep, patches: ProgramTensor): Pro
   return sum;
 }
 
-/** The places of a token and their weights. @param place of its patch in an image of so many `patches` */
+/** Writes the grid points of a token and their weights. @param place row and column of its patch @param patches size of the image */
 export function fillGridPositions(
   slot: (name: string) => Int32Array,
   weights: Float32Array,

@@ -21,16 +21,16 @@ export interface QwenEncoder {
 
 export interface QwenEncoderNames {
   readonly architecture: string;
-  /** Names of the settings that say how long rows and hidden states are. Default of the latter: `hidden_size`. */
+  /** Names of the settings for the lengths of rows and of hidden states. Default of the latter: `hidden_size`. */
   readonly outputDim: string;
   readonly hiddenDim?: string;
 }
 
 /**
- * Reads the settings.
- * @param file with the settings of the encoder, and tensors of the encoder
- * @param weights of the decoder
- * @throws {FormatError} for settings that are not supported, and for rows of another length than the decoder's states
+ * Reads the settings of an encoder.
+ * @param file settings and tensors of the encoder
+ * @param weights weights of the decoder
+ * @throws {FormatError} for unsupported settings, and when rows do not have the hidden size of the decoder
  */
 export function qwenEncoder(
   file: ModelFile,
@@ -53,7 +53,7 @@ export function qwenEncoder(
     },
   );
   if (config.headDim % 4 !== 0) {
-    throw fields.refusal('num_heads', 'heads whose length is a multiple of 4', config.numHeads);
+    throw fields.refusal('num_heads', 'heads with a size that is a multiple of 4', config.numHeads);
   }
   const [patchSize, mergeSize] = [fields.count('patch_size'), fields.count('spatial_merge_size')];
   const numFrames = fields.count('temporal_patch_size');

@@ -1,6 +1,6 @@
 /**
  * Vision transformers for images of any size and shape (Qwen2-VL, arXiv:2409.12191 §2.1; Qwen2.5-VL, arXiv:2502.13923 §2.1.1):
- * patches are rotated by their row and column, most layers may attend within windows, and each square of patches becomes one row.
+ * RoPE by row and column of a patch, optional windowed attention in most layers, and one output row per square of patches.
  */
 import { ropeFrequencies, type AttentionLowering, type ProgramTensor } from '@winnow/ops';
 import { linear, type DecoderDesign } from '../blocks/decoder-blocks.js';
@@ -12,9 +12,9 @@ import { beginDecoder, type DecoderStep } from '../program/decoder-program.js';
 import { embeddingBlockSize, lowerBidirectionalAttention } from '../program/embedding-program.js';
 import type { EncoderConfig } from '../settings/encoder-settings.js';
 import { addGridPositions, fillGridPositions, placeWeightsName } from './grid-positions.js';
-import { concatenatedRows, imageTokensSlot, lessTokenRow, visionPatchesName, visionPrefix } from './tower.js';
+import { concatenatedRows, imageTokensSlot, subtractTokenRow, visionPatchesName, visionPrefix } from './tower.js';
 
-/** Rows of an image at most: 1,003,520 pixels of Qwen2-VL. Larger images are reduced, as by `max_pixels`. */
+/** Maximum number of rows of an image: 1,003,520 pixels in Qwen2-VL. Larger images are downscaled, as by `max_pixels`. */
 const maxImageRows = 1280;
 
 export interface ScaledDesign {
@@ -22,24 +22,24 @@ export interface ScaledDesign {
   /** As in `VisionPart`. */
   readonly fields: Fields;
   readonly weights: Map<string, Weight>;
-  /** The token of images in the prompt of the decoder. */
+  /** The image token in the prompt of the decoder. */
   readonly imageTokenId: number;
   readonly dim: number;
-  /** In pixels. */
+  /** Width and height of a patch in pixels. */
   readonly patchSize: number;
   /** Patches per side of a square. */
   readonly mergeSize: number;
-  /** How often the pixels of a patch follow each other. */
+  /** Number of frames per patch: the pixels of an image are repeated as often. */
   readonly numFrames: number;
   /** Windows of `side` x `side` squares and the layers that attend within them. Default: all attend to the whole image. */
   readonly windows?: { readonly side: number; readonly hasWindows: (layer: number) => boolean };
   readonly layer: (rotary: Rotary) => DecoderDesign['layer'];
-  /** Places per side of the grid of learned positions. Default: there are none. */
+  /** Points per side of the grid of learned positions. Default: no learned positions. */
   readonly positionSide?: number;
   /**
-   * What follows the layers: the rows `[R, E]`, and more of them for layers of the decoder, which `dim` counts.
+   * Appends what follows the layers. Returns the rows `[R, E]`, and further ones for layers of the decoder; `dim` is their total length.
    * @param hidden the states after each layer, `[T, hiddenDim]`
-   * @param merge makes the states of a square one: `[R, S S hiddenDim]`
+   * @param merge concatenates the states of each square: `[R, S S hiddenDim]`
    */
   readonly finish: (
     step: DecoderStep,
@@ -48,7 +48,7 @@ export interface ScaledDesign {
   ) => readonly [rows: ProgramTensor, ...more: ProgramTensor[]];
 }
 
-/** Names of the constants with the frequencies of rows and of columns. */
+/** Names of the constants with the RoPE frequencies for rows and columns. */
 const [rowFrequencies, columnFrequencies] = ['v.rope.rows', 'v.rope.columns'];
 
 /** Creates the vision part of a description. */
@@ -77,7 +77,7 @@ export function describeScaledVision(design: ScaledDesign): VisionPart {
       const squares = step.b.scalar('squareRows', ['R']);
       const merge = (values: ProgramTensor): ProgramTensor => concatenatedRows(step, values, squares, mergeSize ** 2);
       const [rows, ...more] = design.finish(step, hidden, merge);
-      const own = tokenRow === true ? lessTokenRow(step, rows, design.weights, imageTokensSlot) : rows;
+      const own = tokenRow === true ? subtractTokenRow(step, rows, design.weights, imageTokensSlot) : rows;
       step.b.output('embeddings', sideBySide(step, [own, ...more]));
       return step.b.build();
     },
@@ -85,7 +85,7 @@ export function describeScaledVision(design: ScaledDesign): VisionPart {
   };
 }
 
-/** Columns of several tensors `[R, E]` as one, `[R, N E]`. */
+/** Concatenates the columns of several tensors `[R, E]`: `[R, N E]`. */
 function sideBySide({ b }: DecoderStep, parts: readonly ProgramTensor[]): ProgramTensor {
   if (parts.length === 1) return parts[0] as ProgramTensor;
   const width = parts[0]?.shape[1] as number;
@@ -149,7 +149,7 @@ function embedPatches(step: DecoderStep, { patchSize, numFrames, positionSide }:
   return positionSide === undefined ? patches : addGridPositions(step, patches);
 }
 
-/** A quarter of a head turns by the row of a patch, and a quarter by its column; pairs with frequency 0 do not turn. */
+/** Half of the pairs of a head are rotated by the row of a patch, half by its column; pairs with frequency 0 are not rotated. */
 function gridFrequencies({ headDim }: EncoderConfig): ReadonlyMap<string, Float32Array> {
   const { frequencies } = ropeFrequencies({ base: 10000, rotaryDim: headDim / 2 });
   const zeros = new Float32Array(frequencies.length);
@@ -161,15 +161,15 @@ function gridFrequencies({ headDim }: EncoderConfig): ReadonlyMap<string, Float3
 
 function gridRotary({ b, constant }: DecoderStep): Rotary {
   const [rows, columns] = [b.scalar('patchRows', ['T']), b.scalar('patchColumns', ['T'])];
-  const turned = (x: ProgramTensor, positions: ProgramTensor, name: string): ProgramTensor =>
+  const rotated = (x: ProgramTensor, positions: ProgramTensor, name: string): ProgramTensor =>
     b.activation('rope', { x, positions, frequencies: constant(name) }, { layout: 'halves' });
   return {
     constants: [],
-    rotate: (_step, x) => turned(turned(x, rows, rowFrequencies), columns, columnFrequencies),
+    rotate: (_step, x) => rotated(rotated(x, rows, rowFrequencies), columns, columnFrequencies),
   };
 }
 
-/** Patches window by window, in a window square by square, each by row and column. */
+/** Orders the patches by window, within a window by square, and within a square by row and column. */
 function fillImage(
   slot: (name: string) => Int32Array,
   grid: RowGrid,
@@ -215,14 +215,14 @@ function fillImage(
 }
 
 interface Square {
-  /** Its place in the step, and in the image in squares. */
+  /** Index of the square in the step, and its row and column in the image. */
   readonly square: number;
   readonly row: number;
   readonly column: number;
   readonly window: number;
 }
 
-/** Visits the patches of a square by row and column. */
+/** Visits the patches of a square in row-major order. */
 function eachPatch(
   { square, row, column, window }: Square,
   mergeSize: number,

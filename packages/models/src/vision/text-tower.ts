@@ -16,7 +16,7 @@ export function embedWithPositions(step: DecoderStep): ProgramTensor {
   return add(step, x, b.activation('embedding-lookup', { table: weight('position_embd.weight'), tokens: positions }));
 }
 
-/** The length of the vectors. @throws {FormatError} when it is not that of the text encoder's hidden states */
+/** The embedding size. @throws {FormatError} when it is not the hidden size of the text encoder */
 export function sharedDim(fields: Fields, { hiddenDim }: DecoderConfig, dim: number): number {
   if (dim !== hiddenDim)
     throw fields.refusal('projection_dim', `${hiddenDim}, the hidden size of the text encoder`, dim);

@@ -1,6 +1,6 @@
 /**
- * Vision transformers (arXiv:2010.11929): patches as tokens of a bidirectional encoder of pre-norm blocks,
- * `x = W patch + b + position` with a class token before the patches in CLIP.
+ * Vision transformers (arXiv:2010.11929): bidirectional encoders of pre-norm blocks whose tokens are patches,
+ * `x = W patch + b + position`; CLIP puts a class token before them.
  */
 import type { ProgramTensor } from '@winnow/ops';
 import {
@@ -26,7 +26,7 @@ export const visionPatchesName = 'slots.v.patches';
 /** Prefix of the weights and buffers of vision encoders. */
 export const visionPrefix = 'v.';
 
-/** Slot of the token whose row is subtracted, `[R]`. */
+/** Slot with the token whose embedding is subtracted from each row, `[R]`. */
 export const imageTokensSlot = 'imageTokens';
 
 /** The same for the row at the end of a line, `[1]`. */
@@ -39,25 +39,25 @@ export interface VisionDesign {
   /** Whether there is a class token, in the first row of the positions. */
   readonly hasClass: boolean;
   readonly numRows: number;
-  /** The token of images, where the rows stand in the prompt of a decoder. */
+  /** The image token, if the rows become part of the prompt of a decoder. */
   readonly imageTokenId?: number;
   readonly dim: number;
-  /** Order of the patches in the step: the patch of each token. Default: by row and column. */
+  /** The patch of each token of the step. Default: row-major order. */
   readonly order?: Int32Array;
-  /** The row of each patch in the table of positions, by row and column. Default: its own number. */
+  /** The row of the position table for each patch in row-major order. Default: the index of the patch. */
   readonly places?: Int32Array;
   /** How an image is written in the prompt, as in `VisionPart`. */
   readonly frame?: VisionPart['frame'];
   readonly marks?: VisionPart['marks'];
-  /** How tiles are joined, which takes the weight `image_newline.weight` `[1, dim]`. */
+  /** How tiles are joined, which requires the weight `image_newline.weight` `[1, dim]`. */
   readonly grid?: VisionPart['grid'];
-  /** Whether the decoder attends in both directions within an image. Default false. */
+  /** Whether attention of the decoder is bidirectional within an image. Default false. */
   readonly isBidirectional?: boolean;
   /** Factor of the decoder's embeddings. Default 1. */
   readonly embeddingScale?: number;
-  /** Integers `[numRows]` that `finish` takes by name. Default: it takes none. */
+  /** Integer inputs `[numRows]` of `finish`, by name. Default: none. */
   readonly slots?: Readonly<Record<string, Int32Array>>;
-  /** What follows the last layer: `[numRows, dim]` of the hidden states `[T, hiddenDim]`. */
+  /** Appends what follows the last layer: maps the hidden states `[T, hiddenDim]` to `[numRows, dim]`. */
   readonly finish: (step: DecoderStep, hidden: ProgramTensor, slot: (name: string) => ProgramTensor) => ProgramTensor;
 }
 
@@ -115,7 +115,7 @@ export function describeVision(design: VisionDesign): VisionPart {
       step.b.setLayer(-1);
       const result = finish(step, x, (name) => step.b.scalar(name, [numRows]));
       const output = (name: string, rows: ProgramTensor, tokens: string): void =>
-        step.b.output(name, tokenRow === true ? lessTokenRow(step, rows, weights, tokens, embeddingScale) : rows);
+        step.b.output(name, tokenRow === true ? subtractTokenRow(step, rows, weights, tokens, embeddingScale) : rows);
       output('embeddings', result, imageTokensSlot);
       if (design.grid !== undefined) output('newline', newlineRow(step), newlineTokenSlot);
       return step.b.build();
@@ -149,15 +149,16 @@ function embedPatches(step: DecoderStep, numPatches: number, patchSize: number):
 function newlineRow({ b, weight }: DecoderStep): ProgramTensor {
   return b.activation('embedding-lookup', {
     table: weight('image_newline.weight'),
-    tokens: b.scalar('newlineRows', [1]), // zero, the only row
+    tokens: b.scalar('newlineRows', [1]), // 0, the index of the only row
   });
 }
 
 /**
- * Rows without what a decoder adds to each: the row of its image token.
- * @param slot of these tokens @param embeddingScale factor of the decoder's embeddings
+ * Subtracts from each row the embedding of the image token, which the decoder adds.
+ * @param slot name of the slot with these tokens
+ * @param embeddingScale factor of the decoder's embeddings
  */
-export function lessTokenRow(
+export function subtractTokenRow(
   step: DecoderStep,
   rows: ProgramTensor,
   weights: EmbedderDescription['weights'],
@@ -171,12 +172,13 @@ export function lessTokenRow(
   return add(step, rows, b.activation('embedding-lookup', { table, tokens }, { scale: -embeddingScale }));
 }
 
-/** Name of the buffer in which several rows become one. */
+/** Name of the buffer in which rows are concatenated. */
 const squaresName = 'slots.v.squares';
 
 /**
- * Consecutive rows as one: `[R, C E]` of x `[T, E]`.
- * @param rows which of them, `[R]` @param count rows that become one
+ * Concatenates consecutive rows of x `[T, E]`: `[R, C E]`.
+ * @param rows indices of the results to return, `[R]`
+ * @param count number of rows to concatenate (C)
  */
 export function concatenatedRows(
   { b, slots }: DecoderStep,
@@ -192,7 +194,7 @@ export function concatenatedRows(
   return b.activation('embedding-lookup', { table, tokens: rows });
 }
 
-/** The patches of a square grid, square by square of `scale` patches per side, in each by row and column. */
+/** Orders the patches of a square grid by squares of `scale` patches per side, each in row-major order. */
 export function squareOrder(side: number, scale: number): Int32Array {
   const perRow = side / scale;
   return Int32Array.from({ length: side ** 2 }, (_, index) => {
