@@ -1,4 +1,4 @@
-/** What a conversion takes and gives, whatever the formats. */
+/** Options and result of a conversion, for all formats. */
 import type { StoredTensor } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import type { HubModel } from '@winnow/hub';
@@ -22,8 +22,8 @@ export interface ConvertOptions {
   /** Requantize quantized weights, which accumulates the errors of both types. Default false: an error. */
   readonly allowRequantize?: boolean;
   /**
-   * Importance of the input columns of each matrix, by which quantization weights errors: q2_K to q6_K, iq4_nl, iq4_xs and mxfp4.
-   * Matrices that it does not have are quantized without.
+   * Importance of the input columns of each matrix, which weights the errors of quantization to q2_K to q6_K, iq4_nl, iq4_xs and
+   * mxfp4. Matrices that it does not contain are quantized without weights.
    */
   readonly importance?: ImportanceMatrix;
   /** Maximum bytes of tensor data per file. Default: a single GGUF file; safetensors files of 5 GB. */

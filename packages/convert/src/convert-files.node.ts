@@ -26,10 +26,9 @@ export interface ConvertFilesOptions extends ConvertOptions {
 const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, overwrite: true, imatrix: true };
 
 /**
- * Converts the GGUF file, Hugging Face folder or whole model in one safetensors file at `source`.
- * A destination that ends in `.gguf` is a GGUF file, any
- * other is a folder, which is created. Files appear only when all of them are complete; a killed process leaves the old
- * model, the new one or none, and never files of both.
+ * Converts the model at `source`: a GGUF file, a Hugging Face folder, or a safetensors file that contains a whole model. A
+ * destination that ends in `.gguf` is a GGUF file, any other is a folder, which is created. Files appear only when all of
+ * them are complete; a killed process leaves the old model, the new one or none, and never files of both.
  * @throws {ArgumentError} when the destination exists or is the source, or for contradictory options
  * @throws {FormatError} for a model that is not supported or that the target format cannot represent, and for an importance matrix
  *   of another model
@@ -95,7 +94,7 @@ async function kindOf(path: string): Promise<'file' | 'folder' | undefined> {
   }
 }
 
-/** @param aside the folder where the files are written, when it is not yet the one where they will be */
+/** @param aside the folder in which the files are written, if it is renamed to `folder` later */
 function fileTarget(folder: string, overwrite: boolean, aside = folder): ConvertTarget {
   return {
     async open(name) {
@@ -105,7 +104,7 @@ function fileTarget(folder: string, overwrite: boolean, aside = folder): Convert
       return fileSink(path);
     },
     async beforeVisible(names) {
-      // an old first part would open the new ones as its own
+      // an old first part would open the new parts as its own
       const [first, ...others] = names;
       if (first !== undefined && others.length > 0) await rm(join(aside, first), { force: true });
     },
@@ -125,7 +124,7 @@ async function openSource(path: string, signal: AbortSignal | undefined): Promis
   return openFolder(localFolder(path), withSignal);
 }
 
-/** A folder in one safetensors file, which is closed with the weights. */
+/** A model folder in one safetensors file, which is closed together with the weights. */
 async function openOneFile(path: string, options: { signal?: AbortSignal }): Promise<ConvertSource> {
   const source = await fileSource(path);
   try {

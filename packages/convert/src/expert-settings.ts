@@ -32,7 +32,7 @@ export function expertSettings({ experts, numLayers }: DecoderConfig): Json {
   };
 }
 
-/** With the names of architectures that have only experts. */
+/** The same settings under the names that architectures with only experts use. */
 export function localExpertSettings({ experts }: DecoderConfig): Json {
   return { num_local_experts: experts?.numExperts, num_experts_per_tok: experts?.numChosen };
 }

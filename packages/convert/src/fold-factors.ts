@@ -1,4 +1,4 @@
-/** Factors that folders declare as settings, and GGUF files contain in the weights: those of Falcon-H1. */
+/** The factors of Falcon-H1, which config.json declares and GGUF files fold into the weights. */
 import {
   architectureOf,
   factorsInGguf,
@@ -18,7 +18,7 @@ interface FoldedFactors {
   readonly fold: (weights: Map<string, Weight>, description: EmbedderDescription) => void;
 }
 
-/** @param file of a folder */
+/** @param file a Hugging Face folder */
 export function foldedFactors(file: ModelFile): FoldedFactors {
   if (!factorsInGguf.includes(architectureOf(file).name)) return { file, fold: () => undefined };
   const fields = file.fields.without((name) => falconH1FactorNames.includes(name));
@@ -29,7 +29,7 @@ function foldInto(weights: Map<string, Weight>, fields: Fields, isTied: boolean)
   const factors = falconH1Factors(fields);
   const { embedding, logits, attentionIn, attentionOut, key, statesOut, gate, down } = factors;
   const table = weights.get('token_embd.weight') as Weight;
-  // one table cannot contain two factors
+  // a shared table cannot contain two different factors
   if (isTied && logits !== embedding) weights.set('output.weight', { ...table, name: 'output.weight' });
   const byName: readonly (readonly [pattern: RegExp, factor: number])[] = [
     [/^token_embd\.weight$/, embedding],

@@ -12,10 +12,10 @@ import { gemma3nPairs } from './gemma3n-settings.js';
 import { gemma4Factors, gemma4Pairs } from './gemma4-settings.js';
 import { f32, ropeToGguf, u32, type GgufPairs } from './rope-values.js';
 
-/** Architectures that GGUF files have under the name of another. */
+/** Architectures that GGUF files give the name of another one. */
 const ggufNames: Readonly<Record<string, string>> = { mixtral: 'llama', 'xlm-roberta': 'bert', gte: 'nomic-bert' };
 
-/** Architectures whose epsilon belongs to LayerNorm. */
+/** Architectures whose epsilon is that of LayerNorm. */
 const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm', 'bert', 'nomic-bert', 'modern-bert'];
 
 /** Architectures for which GGUF readers apply a sliding window. */
@@ -33,7 +33,7 @@ export const windowInGguf: readonly string[] = [
   'modern-bert',
 ];
 
-/** The architecture with latent attention: it has keys of its own for the sizes of heads, and a rotary amplitude of 1. */
+/** The architecture with latent attention: it has its own keys for head sizes, and a rotary amplitude of 1. */
 export const latentArchitecture = 'deepseek2';
 
 /** The activation that GGUF readers assume by default. */
@@ -66,7 +66,7 @@ export interface GgufSettings {
   readonly tables: ReadonlyMap<string, Float32Array>;
 }
 
-/** @param fields of config.json, or of its `text_config` */
+/** @param fields settings of config.json, or of its `text_config` */
 export function ggufSettings(fields: Fields, description: EmbedderDescription): GgufSettings {
   const { config } = description;
   const architecture = ggufNames[config.architecture] ?? config.architecture;
@@ -105,7 +105,7 @@ export function ggufSettings(fields: Fields, description: EmbedderDescription): 
   return { architecture, pairs: [...last].map(([name, value]) => [`${architecture}.${name}`, value]), tables };
 }
 
-/** Hybrids whose layers without attention are those without KV heads. */
+/** Hybrids that mark layers without attention by 0 KV heads. */
 const kvHeadsPerLayer: readonly string[] = ['lfm2', 'lfm2moe', 'granitehybrid'];
 
 /** One number, or one per layer if some layers have no attention. */
@@ -284,7 +284,7 @@ function latentPairs(fields: Fields, { rope, headDim }: DecoderConfig): GgufPair
   ];
 }
 
-/** @throws {FormatError} for a rotary amplitude that `yarn_log_multiplier` does not give */
+/** @throws {FormatError} for a rotary amplitude that `yarn_log_multiplier` cannot express */
 function scaledQueryPairs(fields: Fields, { rope }: DecoderConfig): GgufPairs {
   const scaling = rope?.scaling;
   const settings = hubRopeFields(fields);
@@ -337,7 +337,7 @@ function localBase(fields: Fields, globalBase = 10_000): number {
   return fields.number('rope_local_base_freq', fields.number('local_rope_theta', 10_000));
 }
 
-/** The layers with a sliding window, unless it is the usual pattern: all but every `period`-th. */
+/** The layers with a sliding window, unless they follow the usual pattern (all but every `period`-th). */
 function windowPattern({ windowedLayers }: DecoderConfig, period: number): GgufPairs {
   if (windowedLayers === undefined || windowedLayers.every((is, layer) => is === layer % period < period - 1))
     return [];
@@ -371,12 +371,12 @@ function coordinatePairs(fields: Fields): GgufPairs[number] {
   return rotarySections(nested.mrope_section ?? []);
 }
 
-/** How many pairs are rotated by time, row and column. */
+/** The number of pairs that are rotated by time, row and column. */
 function countsOf(coordinates: readonly number[]): number[] {
   return [0, 1, 2].map((which) => coordinates.filter((each) => each === which).length);
 }
 
-/** Four numbers, of which images use three. */
+/** The key for the sections of M-RoPE: four numbers, of which images use three. */
 function rotarySections(sections: readonly number[]): GgufPairs[number] {
   const value = [...sections, 0, 0, 0, 0].slice(0, 4);
   return ['rope.dimension_sections', { type: 'array', elementType: 'int32', value }];

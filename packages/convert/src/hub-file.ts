@@ -1,4 +1,4 @@
-/** The settings of a folder's language model, which some checkpoints nest inside others. */
+/** The settings of a folder's language model, which some checkpoints nest. */
 import { Fields, type ModelFile } from '@winnow/models';
 
 export function textFile(file: ModelFile): ModelFile {

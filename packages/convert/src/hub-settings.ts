@@ -23,7 +23,7 @@ import { ropeToHub } from './rope-values.js';
 
 export type Json = Record<string, unknown>;
 
-/** Classes of the further `model_type`s of an architecture. */
+/** Classes for the additional `model_type`s of an architecture. */
 const variantClasses: Readonly<Record<string, string>> = {
   mistral: 'MistralForCausalLM',
   olmo3: 'Olmo3ForCausalLM',
@@ -41,7 +41,7 @@ function hubModel(name: string): { readonly modelType: string; readonly classNam
   return found === undefined || modelType === undefined ? undefined : { modelType, className: found.hubClass };
 }
 
-/** Language models of families with images, and what they are without images: rotary pairs are rotated by one position. */
+/** Language models of vision families, and the text-only architecture that each of them equals. */
 export const textOnly: Readonly<Record<string, string>> = {
   qwen2vl: 'qwen2',
   qwen3vl: 'qwen3',
@@ -59,7 +59,7 @@ export function hubArchitecture({ architecture, experts, slidingWindow }: Decode
   return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
 }
 
-/** Architectures whose `intermediate_size` is that of experts. */
+/** Architectures whose `intermediate_size` is the size of an expert. */
 const ffnSizedExperts: readonly string[] = [
   'mixtral',
   'olmoe',
@@ -81,7 +81,7 @@ const localExperts: readonly string[] = [
   'gemma4',
 ];
 
-/** Names of the epsilon where it is not `rms_norm_eps`. */
+/** Names of the epsilon in architectures that do not call it `rms_norm_eps`. */
 const epsilonNames: Readonly<Record<string, string>> = {
   phi2: 'layer_norm_eps',
   gpt2: 'layer_norm_epsilon',
@@ -221,7 +221,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   'xlm-roberta': (source) => {
     const { fields, description } = source;
     const padding = fields.integer('tokenizer.ggml.padding_token_id', 1);
-    // the position table has rows up to that of padding, which no token uses
+    // the position table begins with padding rows, which no token uses
     return {
       ...bertSettings(source),
       max_position_embeddings: description.config.contextLength + padding + 1,

@@ -1,6 +1,6 @@
 /**
- * Importance matrices of llama.cpp (`llama-imatrix`, GGUF): per input column of a matrix, the sum of squared activations, from which
- * quantization weights the squared errors of the column. Format: `save_imatrix` of tools/imatrix/imatrix.cpp at commit
+ * Importance matrices of llama.cpp (`llama-imatrix`, GGUF): the sum of squared activations of each input column of a matrix, by
+ * which quantization weights the squared errors of the column. Format: `save_imatrix` of tools/imatrix/imatrix.cpp at commit
  * 006e7ef9913f4ed2dc7ebc00890f4e287b6cfcea of https://github.com/ggml-org/llama.cpp.
  */
 import type { ByteSource, StoredTensor } from '@winnow/bytes';
@@ -85,12 +85,12 @@ async function readFloats(
   return values;
 }
 
-/** A column that no token used still counts this share of the mean, since its weights must not become arbitrary. */
+/** Minimum importance of a column as a share of the mean, so that columns that no token used are still quantized well. */
 const minShare = 1e-4;
 
 /**
- * Names under which the importance of a tensor may stand: its own, and those of the parts of a fused matrix, which share their
- * inputs and are collected one by one.
+ * Names under which the importance of a tensor can be stored: its own, and those of the parts of a fused matrix, which are
+ * collected separately but share their inputs.
  */
 export function importanceNames(name: string): readonly string[] {
   if (name.includes('attn_qkv'))
@@ -100,7 +100,7 @@ export function importanceNames(name: string): readonly string[] {
 
 /**
  * The weights of the columns of a tensor `[..., numColumns]` that is about to be quantized; `undefined` if the file has none.
- * @throws {FormatError} when the file is of a matrix with another shape
+ * @throws {FormatError} when the importance belongs to a matrix of another shape
  */
 export function importanceOf(
   { source, columns }: ImportanceMatrix,

@@ -1,6 +1,6 @@
 /**
- * Collects importance matrices: a backend that reads the inputs of all matrices while programs run on another backend, and the
- * file of their sums of squares, as `llama-imatrix` writes it.
+ * Collects importance matrices: a wrapper around a backend that reads the inputs of all matrices while programs run, and a writer
+ * for the sums of their squares, in the format of `llama-imatrix`.
  */
 import type { ByteSink } from '@winnow/bytes';
 import { writeGguf, type GgufTensorInput } from '@winnow/gguf';
@@ -17,7 +17,7 @@ import {
 } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 
-/** Sums over the tokens that a matrix, or an expert of a stack, has seen. */
+/** Sums over the tokens that were multiplied by a matrix, or by each expert of a stack. */
 interface Sums {
   readonly numColumns: number;
   readonly squares: Float64Array; // [numMatrices, numColumns]
@@ -33,8 +33,8 @@ export class ImportanceCollector {
   }
 
   /**
-   * A backend that runs programs on `backend` and reads the inputs of their matrices, which costs a boundary per matrix. Disposing of
-   * it disposes of `backend`.
+   * A backend that runs programs on `backend` and reads the inputs of their matrices, at the cost of a boundary per matrix. Disposing
+   * of it disposes of `backend`.
    */
   observe(backend: Backend): Backend {
     const { name, notices, isBatchInvariant, limits, lost } = backend;

@@ -12,7 +12,7 @@ import {
 import { FormatError, type DType, type Shape } from '@winnow/tensor';
 import { concatenatedView, mappedF32View, mergedMatricesView, zerosView } from './views.js';
 
-/** Shows q, k and v as one matrix, so that a format with both layouts stores them so. */
+/** Presents q, k and v as one matrix, so that a format with both layouts stores them fused. */
 export function showFusedAttention(shown: Map<string, Shape>): void {
   for (const name of [...shown.keys()]) {
     const attention = /^(.*)\.attn_[qkv]\.(weight|bias)$/.exec(name);
@@ -23,7 +23,7 @@ export function showFusedAttention(shown: Map<string, Shape>): void {
 }
 
 /**
- * @param requests of the target format, whose `name` is that of a weight
+ * @param requests requests of the target format, whose `name` is that of a weight
  * @param dtypeOf the dtype to store a weight in; fused parts must agree
  * @param importance of the columns of a tensor of that name and shape, if known
  * @throws {FormatError} when the format has no tensor for a weight
@@ -72,7 +72,7 @@ function wholeOf(name: string, parts: readonly WeightRequest[], encoded: readonl
   if (rows === undefined) return first;
   const [, ...rest] = first.shape;
   if (rows.step === undefined) {
-    // rows before the first part belong to no weight, such as positions of padding
+    // rows before the first part belong to no weight, such as the positions of padding
     const unused = rows.begin === 0 ? [] : [zerosView(name, first.dtype, [rows.begin, ...rest])];
     const joined = concatenatedView(name, [rows.total, ...rest], [...unused, first, ...others]);
     return rows.storedRowOf === undefined ? joined : permutedView(joined, rows.storedRowOf);
@@ -91,7 +91,7 @@ function permutedView(stored: StoredTensor, storedRowOf: (row: number) => number
   return gatheredRowsView(stored, stored.shape, (row) => from[row] as number);
 }
 
-/** Blocks cannot be split: stored unquantized. */
+/** Transposes a matrix. Quantized blocks cannot be split, so they are stored unquantized. */
 function transposed(source: string, matrix: StoredTensor, dtype: DType): StoredTensor {
   return transposedView(source, reencodedView(matrix, dtype === 'f16' || dtype === 'bf16' ? dtype : 'f32'));
 }

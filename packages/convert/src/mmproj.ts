@@ -1,4 +1,4 @@
-/** Writes image encoders as llama.cpp keeps them, in GGUF files of their own (tools/mtmd/clip-impl.h at 0024aa74). */
+/** Writes image encoders in the format of llama.cpp: separate GGUF files (tools/mtmd/clip-impl.h at 0024aa74). */
 import type { StoredTensor } from '@winnow/bytes';
 import type { GgufValueInput } from '@winnow/gguf';
 import type { HubModel } from '@winnow/hub';
@@ -26,10 +26,10 @@ import { layOut, showFusedAttention } from './layout.js';
 import { f32, u32, type GgufPairs } from './rope-values.js';
 import { checkSamePrograms, checkSameSetting } from './same-model.js';
 
-/** A checkpoint with images. */
+/** A checkpoint with an image encoder. */
 export interface ImageCheckpoint {
   readonly parts: ImageParts;
-  /** Its language model. */
+  /** The language model. */
   readonly text: ModelFile;
   readonly vision: VisionPart;
   /** Weights of the encoder. */
@@ -44,8 +44,8 @@ export interface MmprojContent {
 }
 
 /**
- * The parts of a checkpoint; `undefined` when it takes no images.
- * @throws {FormatError} for an encoder that files of llama.cpp cannot hold
+ * The parts of a checkpoint; `undefined` for a model that takes no images.
+ * @throws {FormatError} for an encoder that files of llama.cpp cannot represent
  */
 export function imageCheckpoint(file: ModelFile, description: EmbedderDescription): ImageCheckpoint | undefined {
   const { vision } = description;
@@ -61,8 +61,8 @@ export function imageCheckpoint(file: ModelFile, description: EmbedderDescriptio
 
 /**
  * @param text the language model as it will be read
- * @param imageTokenId the token of images
- * @throws {FormatError} when the encoder would be read as another one
+ * @param imageTokenId the image token
+ * @throws {FormatError} when the written encoder would be read differently
  */
 export async function mmprojContent(
   { parts, vision, weights }: ImageCheckpoint,
@@ -89,7 +89,7 @@ export async function mmprojContent(
   return { pairs, tensors, notices };
 }
 
-/** Settings that programs do not show. */
+/** Settings to compare because programs do not depend on them. */
 const comparedSettings: readonly string[] = [
   'spatial_merge_size',
   'temporal_patch_size',
@@ -98,7 +98,7 @@ const comparedSettings: readonly string[] = [
   'deepstack_visual_indexes',
 ];
 
-/** @throws {FormatError} naming what would be read otherwise */
+/** @throws {FormatError} naming what would be read differently */
 function checkSameVision(source: string, vision: VisionPart, read: VisionPart): void {
   const options = { tokenRow: true };
   checkSamePrograms(source, vision.buildProgram(options), read.buildProgram(options));
@@ -111,7 +111,7 @@ function checkSameVision(source: string, vision: VisionPart, read: VisionPart): 
   for (const [field, value] of sizesOf(vision)) checkSameSetting(source, field, value, found.get(field));
 }
 
-/** An encoder that is written. */
+/** An encoder to write. */
 interface Written {
   readonly vision: VisionPart;
   readonly file: ModelFile;
@@ -168,7 +168,7 @@ function gridSettings({ maxTiles }: VisionGrid, { file, processor }: Written): G
 
 const pinpoints = 'image_grid_pinpoints';
 
-/** Numbers of pixels that a folder leaves out are those of readers of folders: readers of files take others for some of the models. */
+/** Writes the pixel limits even if the folder relies on defaults, because readers of mmproj files have other defaults for some models. */
 function qwenSettings({ vision: { fields }, file, processor }: Written): GgufPairs {
   const size = isRecord(processor['size']) ? processor['size'] : {};
   const pixels = (name: string, edge: string, usual: number): GgufValueInput => {
@@ -185,7 +185,7 @@ function qwenSettings({ vision: { fields }, file, processor }: Written): GgufPai
   ];
 }
 
-/** The size of an encoder of images of any size, which readers use as a start: that of its positions, or as for 560 pixels. */
+/** The nominal image size that readers require of encoders for any size: that of the learned positions, or 560 pixels. */
 function startSize({ fields, imageSize, patchSize, gridOf }: VisionPart): number {
   if (gridOf === undefined) return imageSize;
   return patchSize * Math.floor(Math.sqrt(fields.count('num_position_embeddings', 40 ** 2)));
@@ -236,15 +236,15 @@ export function plainValue(value: GgufValueInput): unknown {
 }
 
 /**
- * Matrices keep their dtype; vectors and positions are f32, as the converters of llama.cpp write them, and so is a convolution in bf16,
- * which llama.cpp does not compute.
+ * Matrices keep their dtype; vectors and positions are written as f32, as by llama.cpp's converters, and so are bf16 convolutions,
+ * which llama.cpp cannot compute.
  */
 function dtypeOf({ name, shape, dtype, isFloat }: Weight): DType {
   if (name === 'v.patch_embd.weight' && dtype === 'bf16') return 'f32';
   return shape.length < 2 || isFloat === true || name === 'v.position_embd.weight' || dtype === 'f64' ? 'f32' : dtype;
 }
 
-/** A tensor with its name and shape in the file; a convolution over frames is one tensor per frame. */
+/** A tensor with its name and shape in the file; a convolution over frames becomes one tensor per frame. */
 function inFile(tensor: StoredTensor, { patchSize, numFrames }: VisionPart): StoredTensor[] {
   const name = mmprojName(tensor.name);
   const [numRows, numColumns] = tensor.shape as readonly [number, number];
@@ -259,13 +259,13 @@ function inFile(tensor: StoredTensor, { patchSize, numFrames }: VisionPart): Sto
       };
     });
   }
-  // of two rows the second is zero
+  // the second of the two rows is zero
   if (tensor.name === 'v.class_embd.weight') return [{ ...reshapedView(rowsView(tensor, 0, 1), [numColumns]), name }];
   if (tensor.name === 'v.image_newline') return [{ ...reshapedView(tensor, [numColumns]), name }];
   return [{ ...tensor, name, read: (target, options) => tensor.read(target, options) }];
 }
 
-/** What every reader does with images, whether their settings say so or not. */
+/** Steps of preprocessing that every reader applies, whatever the settings. */
 const alwaysDone = {
   do_resize: true,
   do_center_crop: true,
@@ -275,7 +275,7 @@ const alwaysDone = {
   do_image_splitting: true,
 };
 
-/** What readers cannot know about the images: files have no settings of processors. */
+/** Notices about preprocessing settings that are lost, because mmproj files have no keys for them. */
 function processorNotices(
   given: Readonly<Record<string, unknown>>,
   settingsRead: Readonly<Record<string, unknown>>,
@@ -291,10 +291,10 @@ function processorNotices(
   return [`${name}: mmproj files have no settings of image processors; readers take ${settings}`];
 }
 
-/** The width of windows in pixels, whatever files say (Qwen2.5-VL in tools/mtmd/clip.cpp). */
+/** The window size in pixels that llama.cpp uses regardless of the file (Qwen2.5-VL in tools/mtmd/clip.cpp). */
 const windowOfLlamaCpp = 112;
 
-/** Winnow reads the width of windows from the file. */
+/** A notice when the window size, which Winnow reads from the file, differs from that of llama.cpp. */
 function windowNotices({ fields }: VisionPart, name: string): string[] {
   const width = fields.raw('window_size') ?? windowOfLlamaCpp;
   if (width === windowOfLlamaCpp) return [];

@@ -1,7 +1,7 @@
-/** Checks whether two tokenizers produce the same ids on a text of all constructs in which they are known to differ. */
+/** Checks whether two tokenizers produce the same ids on a text with all constructs in which tokenizers are known to differ. */
 import type { Tokenizer } from '@winnow/tokenizers';
 
-/** Contractions, numbers, spaces, line ends, marks, scripts, code, emoji. */
+/** Contractions, numbers, spaces, line breaks, combining marks, scripts, code, emoji. */
 const probes: readonly string[] = [
   'Hello World! Once upon a time, there was a little dog.',
   "I've been told he's there, WE'LL see; it'd be Fine'S they're",
@@ -50,7 +50,7 @@ export function agreement(a: Tokenizer, b: Tokenizer): 'all' | 'most' | 'none' {
   return known !== undefined && wrong.every((text) => known.texts.test(text)) ? 'most' : 'none';
 }
 
-/** Says what differs when most texts agree. */
+/** The notice for an agreement of `'most'`. */
 export function differenceNotice({ kind }: Tokenizer): string {
   return knownDifferences[kind]?.notice ?? '';
 }

@@ -1,4 +1,4 @@
-/** What conversion does for rerankers: their head, and the settings that describe it. */
+/** Conversion of rerankers: their head, and the settings that describe it. */
 import {
   architectures,
   describeEmbedder,
@@ -13,7 +13,7 @@ import { FormatError } from '@winnow/tensor';
 import type { Json } from './hub-settings.js';
 import type { GgufPairs } from './rope-values.js';
 
-/** Describes files as the one that is converted: as a model with a classification head, or without. */
+/** Describes files like the source: as a reranker if it has a classification head, else as any other model. */
 export function describerOf(source: ModelFile): (file: ModelFile) => Promise<EmbedderDescription> {
   if (!hasRankingHead(source)) return describeEmbedder;
   return (file) => describeReranker(file, () => undefined);
@@ -23,7 +23,7 @@ function isReranker(description: EmbedderDescription): description is RerankerDe
   return 'numLabels' in description;
 }
 
-/** Settings of the head in GGUF files; none for other models. */
+/** Settings of the head for GGUF files; empty for models without one. */
 export function rankingPairs(architecture: string, description: EmbedderDescription): GgufPairs {
   if (!isReranker(description)) return [];
   const isUsual = architecture !== 'modern-bert' || description.pooling === 'mean';
@@ -34,8 +34,8 @@ export function rankingPairs(architecture: string, description: EmbedderDescript
 }
 
 /**
- * Settings of the head in config.json; none for other models.
- * @throws {FormatError} for a judge, of whose output matrix GGUF files have two rows only
+ * Settings of the head for config.json; empty for models without one.
+ * @throws {FormatError} for a judge, because GGUF files contain only two rows of its output matrix
  */
 export function rankingSettings({ fields }: ModelFile, description: EmbedderDescription, settings: Json): Json {
   if (!isReranker(description)) return {};

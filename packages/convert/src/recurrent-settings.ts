@@ -66,7 +66,7 @@ export function stateSpaceSettings(fields: Fields, config: DecoderConfig, hasCon
   };
 }
 
-/** Mamba and Mamba-2 alone. Their sizes of heads and FFN are not those of attention, so these settings replace the usual ones. */
+/** Mamba and Mamba-2 without attention. Their head sizes are not those of attention, so these settings replace the usual ones. */
 export function attentionFreeSettings(fields: Fields, { config, weights }: EmbedderDescription): Json {
   const key = (part: string): string => `${config.architecture}.${part}`;
   const innerDim = fields.count(key('ssm.inner_size'));
@@ -87,7 +87,7 @@ export function attentionFreeSettings(fields: Fields, { config, weights }: Embed
   };
 }
 
-/** Without factors, which GGUF files contain in the weights. */
+/** Without factors, which GGUF files fold into the weights. */
 export function falconH1Settings(fields: Fields, { config, weights }: EmbedderDescription): Json {
   return {
     ...stateSpaceSettings(fields, config, weights.has('blk.0.ssm_conv1d.bias')),
@@ -98,7 +98,7 @@ export function falconH1Settings(fields: Fields, { config, weights }: EmbedderDe
   };
 }
 
-/** Files with normalized b, c and dt are those of Falcon Mamba. */
+/** Falcon Mamba is recognized by normalized b, c and dt. */
 export function mambaSettings(fields: Fields, description: EmbedderDescription): Json {
   const isFalcon = fields.boolean('mamba.ssm.dt_b_c_rms', false);
   return {

@@ -1,4 +1,4 @@
-/** Writes a folder aside and puts it in place at once, so that a killed process never leaves files of two models. */
+/** Writes a folder under a temporary name and renames it, so that a killed process never leaves files of two models. */
 import {
   chmod,
   copyFile,
@@ -16,7 +16,7 @@ import { dirname, join, sep } from 'node:path';
 import { makeFolder, partPath } from '@winnow/bytes/node';
 import { IoError } from '@winnow/tensor';
 
-/** Files that `convertToFolder` may write: those of an earlier model must not stay beside the new ones. */
+/** Files that `convertToFolder` may write: those of an earlier model must not remain among the new ones. */
 const ownFiles: readonly RegExp[] = [
   /^(?:config|tokenizer|tokenizer_config|modules|1_Pooling\/config|model\.safetensors\.index)\.json$/,
   /^model(?:-\d{5}-of-\d{5})?\.safetensors$/,
@@ -47,7 +47,7 @@ export async function replaceFolder<T>(path: string, write: (folder: string) => 
   }
 }
 
-/** Where the old folder waits between the two renames. */
+/** Where the old folder is kept between the two renames. */
 function replacedPath(path: string): string {
   return `${path}.winnow-replaced`;
 }

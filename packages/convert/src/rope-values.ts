@@ -122,7 +122,7 @@ export function ropeToHub(rope: RopeConfig): Record<string, unknown> | undefined
   }
 }
 
-/** Recovers settings that factors follow from, with the limits 1 and 4 that models of Llama 3 use, or the single limit 1 of Llama 4. */
+/** Recovers the settings that yield these factors, with the limits 1 and 4 of Llama 3 models, or the single limit 1 of Llama 4. */
 function llama3OfFactors(rope: RopeConfig, factors: Float32Array): Record<string, unknown> {
   const factor = factors.reduce((most, value) => Math.max(most, value), 1);
   const wavelengthOf = (pair: number): number => 2 * Math.PI * rope.base ** ((2 * pair) / rope.rotaryDim);

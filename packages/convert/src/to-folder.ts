@@ -105,7 +105,7 @@ export async function convertToFolder(
   });
 }
 
-/** GGUF files call XLM-RoBERTa `bert`. Its vocabulary is a Unigram model of SentencePiece, whose name there is `t5`. */
+/** GGUF files call XLM-RoBERTa `bert`; it is recognized by its SentencePiece Unigram vocabulary, which they call `t5`. */
 function withHubName<Description extends EmbedderDescription>(
   description: Description,
   { gguf }: Extract<ConvertSource, { format: 'gguf' }>,
@@ -166,7 +166,7 @@ async function plan(
   return { description: await describe(file), store };
 }
 
-/** Tensors that architectures probe to detect the layout of a checkpoint, as in published checkpoints. */
+/** Tensors that architectures look for to detect the layout of a checkpoint, as in published checkpoints. */
 function shownTensors({ config }: EmbedderDescription, weights: ReadonlyMap<string, Weight>): Map<string, Shape> {
   const shown = new Map<string, Shape>();
   const name = hubArchitecture(config);
@@ -232,7 +232,7 @@ function tokenIds({ gguf }: Extract<ConvertSource, { format: 'gguf' }>): Json {
   return { ...id('bos'), ...id('eos'), ...id('pad') };
 }
 
-/** A dense layer after pooling, which has a folder of its own. */
+/** Whether a tensor belongs to a dense layer after pooling, which is stored in a separate folder. */
 function isDense({ name }: StoredTensor): boolean {
   return name.startsWith('dense_');
 }

@@ -69,8 +69,8 @@ interface GgufContent {
 }
 
 /**
- * Writes `fileName` (or its parts, with `splitSizeBytes`) with settings, tokenizer and tensors, and the image encoder of a model that takes
- * images as `mmproj-` and that name.
+ * Writes `fileName` (or its parts, with `splitSizeBytes`) with settings, tokenizer and tensors, and the image encoder, if the model
+ * has one, as `mmproj-` plus that name.
  * @throws {FormatError} for a model that is not supported, or whose settings GGUF cannot represent
  * @throws {ArgumentError} for an unsupported weight type, and for quantized weights that would be requantized
  * @throws {IoError} when reading or writing fails; no new files remain then
@@ -209,7 +209,7 @@ function chosenDType(
   return own;
 }
 
-/** The image encoder of a checkpoint, unless the folder does not say how images are prepared. */
+/** The image encoder of a checkpoint, if the folder specifies how images are preprocessed. */
 async function encoderOf(
   images: ImageCheckpoint | undefined,
   source: Extract<ConvertSource, { format: 'safetensors' }>,
@@ -241,7 +241,7 @@ function checkOutputs({ fields }: ModelFile, { weights }: EmbedderDescription): 
   throw fields.refusal('layers', 'none of multi-vectors, for which GGUF files have no tensors', 'colbert_linear');
 }
 
-/** What is said about layers of an embedding model for which GGUF has no tensors. */
+/** Notices about layers of an embedding model for which GGUF has no tensors. */
 async function lostLayers(files: HubFiles, { config }: EmbedderDescription): Promise<string[]> {
   const lost = await tokenLayerFiles(config.architecture, (name) => files.has(name));
   if (lost.length === 0) return [];
@@ -305,7 +305,7 @@ async function fromFolder(
   return { pairs, tensors: [...constants, ...tensors], kept, notices, mmproj };
 }
 
-/** How many layers of the language model add further rows of images. */
+/** The key for the number of layers that add further rows of images (DeepStack). */
 function furtherRowPairs(architecture: string, { config, vision }: EmbedderDescription): GgufPairs {
   const numLayers = vision === undefined ? 0 : vision.dim / config.hiddenDim - 1;
   return numLayers === 0 ? [] : [[`${architecture}.n_deepstack_layers`, u32(numLayers)]];
@@ -340,9 +340,9 @@ async function plan(
   return { file, description, requests: store.requests };
 }
 
-/** Architectures whose q, k and v are one matrix in GGUF files. */
+/** Architectures whose q, k and v are fused in GGUF files. */
 const fusedAttention: readonly string[] = ['gpt2', 'phi3', 'nomic-bert', 'modern-bert', 'phi2'];
-/** Architectures whose gate and up are one matrix. */
+/** Architectures whose gate and up are fused. */
 const fusedFfn: readonly string[] = ['phi3', 'glm4', 'modern-bert'];
 /** Architectures whose gate and up matrices of experts are one. */
 const fusedExperts: readonly string[] = ['gemma4'];

@@ -78,7 +78,7 @@ function vocabularyOf(
   const { addBos, addEos, pair, clsId, sepId } = tokenizer;
   // between two texts: EOS, or EOS and SEP
   const addSep = pair === undefined ? {} : { addSep: pair.middle.length > pair.suffix.length };
-  // encoders may declare CLS and SEP only, which GGUF files add as BOS and EOS
+  // encoders may declare only CLS and SEP, which GGUF files add as BOS and EOS
   const frame = {
     ...(addBos && clsId !== undefined ? { bosId: clsId } : {}),
     ...(addEos && sepId !== undefined ? { eosId: sepId } : {}),
@@ -128,7 +128,7 @@ function mergesOf(model: JsonObject): string[] {
   return merges.map((merge) => (typeof merge === 'string' ? merge : merge.join(' ')));
 }
 
-/** Merge ranks as scores: the first merge that produces a token decides. */
+/** Converts merge ranks to scores: the rank of the first merge that produces a token counts. */
 function sentencePiece(json: JsonObject, { tokens, types }: Parts): Partial<GgufVocabulary> & { model: string } {
   const model = json.object('model');
   const unknown = model.optionalString('unk_token');
@@ -148,7 +148,7 @@ function sentencePiece(json: JsonObject, { tokens, types }: Parts): Partial<Gguf
   return { model: 'llama', pre: 'default', scores, addSpacePrefix };
 }
 
-/** The first piece of a word gets a prefix, and the others lose their `##`. */
+/** Pieces at the start of a word get a prefix, the others lose their `##`. */
 function wordPiece(json: JsonObject, { tokens, types }: Parts): GgufVocabulary {
   const prefix = json.object('model').optionalString('continuing_subword_prefix') ?? '##';
   const unknown = json.object('model').optionalString('unk_token');

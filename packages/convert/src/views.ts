@@ -1,7 +1,7 @@
 /** Lazy views of stored tensors: concatenations, permuted columns, element-wise maps. */
 import type { StoredTensor } from '@winnow/bytes';
 import { changedRowsView, gatheredRowsView, reshapedView } from '@winnow/models';
-import { decoder, numElements, tensorBytes, type DType, type Shape } from '@winnow/tensor';
+import { numElements, tensorBytes, type DType, type Shape } from '@winnow/tensor';
 
 type ReadOptions = NonNullable<Parameters<StoredTensor['read']>[1]>;
 
@@ -47,7 +47,7 @@ export function mergedMatricesView(
   places: readonly { readonly begin: number; readonly step: number }[],
 ): StoredTensor {
   const [numMatrices, , ...rest] = (parts[0] as StoredTensor).shape as readonly [number, number, ...number[]];
-  // of each row of a merged matrix: where its part begins among all rows, rows per matrix of the part, row in that matrix
+  // for each row of a merged matrix: where its part begins among all rows, rows per matrix of the part, row in that matrix
   const sources: (readonly [base: number, count: number, index: number])[] = Array.from({ length: numRows });
   let base = 0;
   for (const [part, { shape }] of parts.entries()) {
@@ -87,20 +87,9 @@ export function scaledRowsView(stored: StoredTensor, factorOf: (row: number) => 
   });
 }
 
-/** `map(x)` as f32, for small tensors. */
+/** `map(x)` as f32. */
 export function mappedF32View(stored: StoredTensor, map: (value: number) => number): StoredTensor {
-  const numValues = numElements(stored.shape);
-  return {
-    name: stored.name,
-    dtype: 'f32',
-    shape: stored.shape,
-    sizeBytes: 4 * numValues,
-    async read(target, { byteOffset = 0, ...options }: ReadOptions = {}) {
-      const bytes = new Uint8Array(stored.sizeBytes);
-      await stored.read(bytes, options);
-      const values = new Float32Array(numValues);
-      decoder(stored.dtype)(bytes, 0, values, 0, numValues);
-      target.set(new Uint8Array(values.map(map).buffer, byteOffset, target.length));
-    },
-  };
+  return changedRowsView(stored, (rows) => {
+    for (let i = 0; i < rows.length; i++) rows[i] = map(rows[i] as number);
+  });
 }

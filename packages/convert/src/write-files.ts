@@ -4,7 +4,7 @@ import type { WriteProgress } from './conversion.js';
 
 /** Destination of the files: a file must not become visible before its sink is closed. */
 export interface ConvertTarget {
-  /** @param name of the file, relative to the target */
+  /** @param name name of the file, relative to the target */
   open(name: string): Promise<ByteSink>;
   /** Called when all files are complete, before the first becomes visible. The first name becomes visible last. */
   beforeVisible?(names: readonly string[]): Promise<void>;
@@ -50,7 +50,7 @@ export async function writeTogether<T>(target: ConvertTarget, write: (files: Fil
   }
 }
 
-/** The bytes of a tensor in pieces; each counts as written when the next one is taken. */
+/** The bytes of a tensor in pieces; each counts as written when the next one is requested. */
 export async function* piecesOf(
   tensor: StoredTensor,
   progress: WriteProgress,
@@ -66,7 +66,7 @@ export async function* piecesOf(
   }
 }
 
-/** Runs of tensors of at most `limit` bytes, at least one tensor each. */
+/** Groups of consecutive tensors of at most `limit` bytes, with at least one tensor each. */
 export function splitBySize(tensors: readonly StoredTensor[], limit: number): StoredTensor[][] {
   const parts: StoredTensor[][] = [];
   let size = 0;

@@ -1,4 +1,4 @@
-/** Golden models of every architecture, converted from folder to GGUF and from GGUF to folder, give the original results. */
+/** Golden models of every architecture give the original results after conversion from folder to GGUF and from GGUF to folder. */
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** Models that take images, converted to the two files of llama.cpp, give the log-probabilities of their folders. */
+/** Models that take images give the same log-probabilities after conversion to the two files of llama.cpp. */
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** GGUF files cannot have the tokenizer of whole words of the folders: the file gets that of the fixture. */
+/** GGUF files cannot represent the word-level tokenizer of the folders, so the file gets that of the fixture. */
 async function withVocabulary(path: string, vocabulary: string, target: string): Promise<void> {
   const [model, source] = [await openGgufFile(path), await openGgufFile(vocabulary)];
   const tokenizer = [...source.metadata].filter(([key]) => key.startsWith('tokenizer.'));
@@ -98,7 +98,7 @@ function edited(name: string, file: string, from: RegExp, to: string): string {
   return path;
 }
 
-test('settings of windows that mmproj files cannot have are refused', async () => {
+test('window settings that mmproj files cannot represent are rejected', async () => {
   const path = edited('qwen25vl', 'config.json', /("fullatt_block_indexes": \[\s*)1/, '$11, 2');
   const converted = convertFiles(path, join(folder, 'irregular.gguf'));
   await expect(converted).rejects.toThrow(
@@ -106,7 +106,7 @@ test('settings of windows that mmproj files cannot have are refused', async () =
   );
 });
 
-test('limits of pixels that a folder leaves out are written as the folder is read', async () => {
+test('default pixel limits of a folder are written to the file', async () => {
   const path = edited('qwen3vl', 'preprocessor_config.json', /"size": \{[^}]*\},/, '');
   await convertFiles(path, join(folder, 'unlimited.gguf'));
   const file = await openGgufFile(join(folder, 'mmproj-unlimited.gguf'));
@@ -119,7 +119,7 @@ test('limits of pixels that a folder leaves out are written as the folder is rea
   );
 });
 
-test('notices say what readers do otherwise with images', async () => {
+test('notices report how readers preprocess images differently', async () => {
   const path = edited('qwen25vl', 'preprocessor_config.json', /"rescale_factor": [\d.]+/, '"rescale_factor": 0.5');
   const { notices } = await convertFiles(path, join(folder, 'otherwise.gguf'));
   expect(notices).toEqual([

@@ -39,12 +39,12 @@ function convertAndDie(source: string, destination: string, options: ConvertFile
   expect(child.signal).toBe('SIGKILL');
 }
 
-/** Renames that never end. They keep what waits for them, whose open files the garbage collector must not close. */
+/** Renames that never end. They keep their callers alive, whose open files the garbage collector must not close. */
 const endless: Promise<never>[] = [];
 
 /**
- * Converts in this process, and stops for ever at the rename of the given number: no code runs after it, as in a process
- * that dies. The name of a dead process makes the files that it leaves look abandoned.
+ * Converts in this process, and stops forever at the rename of the given number: no code runs after it, as in a process
+ * that dies. Under the name of a dead process, the remaining files look abandoned.
  */
 async function convertAndStop(
   ...[source, destination, options, last]: Parameters<typeof convertAndDie>
@@ -135,7 +135,7 @@ describe.skipIf(process.platform === 'win32')('overwriting', () => {
   });
 });
 
-test('files of an earlier model do not stay, and other files do', async () => {
+test('files of an earlier model are removed, and other files are kept', async () => {
   const [source, place] = [join(folder, 'demo.gguf'), join(folder, 'place')];
   await convertFiles(demo, source);
   await convertFiles(source, place, { splitSizeBytes: 1_000_000 });
