@@ -1,4 +1,4 @@
-/** How the backend chooses native kernels, and that it serves without them. Their results are tested with those of others. */
+/** How the backend chooses native kernels, and that it works without them. Other tests cover their results. */
 import type { NativeAttachment } from '@winnow/native';
 import {
   createScalarBlock,

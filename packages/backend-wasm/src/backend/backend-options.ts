@@ -21,14 +21,14 @@ export interface WasmBackendOptions {
    */
   readonly int8Dot?: 'auto' | 'maddubs' | 'generic';
   /**
-   * Native kernels, where the host has them: `true` requires them, a name requires that instruction set, `false` turns
-   * them off. Default: the best of this machine, or what the environment variable `WINNOW_NATIVE` says.
+   * Native kernels, if the host has them: `true` requires them, a name requires that instruction set, `false` disables
+   * them. Default: the environment variable `WINNOW_NATIVE`, else the best instruction set of this machine.
    */
   readonly native?: NativeChoice | undefined;
   /**
-   * Whether to share the memory with workers. Default `'auto'`: if the page may share memory and start workers. Without
-   * it, everything runs on the calling thread, which yields to its event loop between ops; `notices` of the backend says
-   * why.
+   * Whether to share the memory with workers. Default `'auto'`: if the page may share memory and start workers. Otherwise
+   * everything runs on the calling thread, which yields to its event loop between ops; the backend's `notices` give the
+   * reason.
    */
   readonly sharedMemory?: 'auto' | boolean;
   /**
@@ -42,7 +42,7 @@ export interface WasmBackendOptions {
    */
   readonly bytesPerMemory?: number;
   /**
-   * Bytes that weights and caches leave free in each memory for activations, if there may be several memories. Default:
+   * Bytes that weights and caches leave free in each memory for activations, when there can be several memories. Default:
    * an eighth of `bytesPerMemory`.
    */
   readonly reservedBytes?: number;
@@ -55,14 +55,14 @@ export interface WasmBackendOptions {
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. Default false. */
   readonly usesMessages?: boolean;
   /**
-   * Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0: every op runs on all
+   * Rough number of multiply-adds below which an op runs on one thread. Default 30,000; with 0, every op runs on all
    * workers.
    */
   readonly minSharedWork?: number;
   /**
    * Programs that take at most this many milliseconds on one thread run on the calling thread, which avoids waking the
-   * workers, and up to twice as long ones where workers are slower. Default 2, or 0 if `minSharedWork` is 0; 0: everything
-   * runs on workers.
+   * workers; if workers turn out to be slower, programs may take twice as long. Default 2, or 0 if `minSharedWork` is 0;
+   * with 0, everything runs on workers.
    */
   readonly maxCallerMs?: number;
 }
@@ -139,7 +139,7 @@ function kernelChoices(options: BackendChoices): Pick<ResolvedOptions, 'variant'
   return { variant, int8Dot, activations };
 }
 
-/** Kernels that were not asked for by name are not worth an error. */
+/** Opens native kernels; a failure is an error only if they were requested explicitly, else a notice. */
 async function resolveNative(
   choice: NativeChoice | undefined,
   host: WasmHost,

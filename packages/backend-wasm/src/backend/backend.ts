@@ -28,7 +28,7 @@ export interface WasmBackend extends Backend {
   readonly notices: readonly string[];
   /** Instruction set of the native kernels, if there are any. */
   readonly nativeLevel: NativeLevel | undefined;
-  /** Number of records that native kernels have computed in the present memories. */
+  /** Number of records that native kernels have computed in the current memories. */
   readonly numNativeRecords: number;
   /** Current number of WebAssembly memories. */
   readonly numMemories: number;
@@ -123,7 +123,7 @@ class BackendParts {
     this.buffers = new BufferStore({ pool: this.pool, queue: this.#queue, module: kernels.module, now, checkDisposed });
   }
 
-  /** Why WebAssembly computes what native kernels could. */
+  /** Why WebAssembly computes records that have native kernels. */
   get nativeNotices(): readonly string[] {
     if (this.#options.native === undefined) return [];
     if (!this.#scratchMeter.hasNative || this.pool.isNativeOff) return [unattachedNotice];

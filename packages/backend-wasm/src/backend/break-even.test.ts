@@ -17,7 +17,7 @@ test.each(['wasm', 'native'] as const)(
   },
 );
 
-test('each kind of kernels has ratios of its own', () => {
+test('each kind of kernels has separate ratios', () => {
   const [wasm, native] = [breakEvenRatioOf('wasm'), breakEvenRatioOf('native')];
   for (const type of types) expect(native(type, 'interleaved')).not.toBe(wasm(type, 'interleaved'));
 });

@@ -134,7 +134,7 @@ function prepare(heap: Heap, runner: Runner, numThreads: number): (probe: Probe)
   };
 }
 
-/** Not the best run: thread 0 measures the time, and if it starts late, the others have done its work. */
+/** Not the minimum: thread 0 measures the time, and if it starts late, the others have already done its work. */
 function median(values: number[]): number {
   values.sort((a, b) => a - b);
   return values[values.length >> 1] as number;

@@ -64,7 +64,7 @@ function openWorker({ URL: urls, Worker }: Browser, code: string, name: string):
   }
 }
 
-/** Starts a worker that only answers. A page's policy may forbid workers, and says so in an event of the worker. */
+/** Starts a worker that only answers. Where the policy of the page forbids workers, it emits an error event instead. */
 function probeWorker(browser: Browser): Promise<string | undefined> {
   const refusal = 'workers cannot start (a Content-Security-Policy needs worker-src blob:)';
   return new Promise((resolve) => {
@@ -83,7 +83,7 @@ function probeWorker(browser: Browser): Promise<string | undefined> {
   });
 }
 
-/** Yields to the event loop with a message to oneself, since browsers delay zero timers by 4 ms. */
+/** Yields to the event loop by posting a message to itself, because browsers delay zero timers by 4 ms. */
 class EventLoop {
   readonly #port: MessageEnd;
   #waiting: (() => void)[] = [];

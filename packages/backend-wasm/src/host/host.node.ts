@@ -13,12 +13,12 @@ ${workerBody}
 `;
 
 /**
- * Polls of JavaScriptCore take six times as long as those of V8: so many take the same time. Longer spinning makes
- * programs slow when other processes need the cores, too.
+ * A poll takes six times as long in JavaScriptCore as in V8; this many polls take the same time. Longer spinning slows
+ * programs down when other processes need the cores, too.
  */
 const bunSpins = 17_000;
 
-/** Node with `worker_threads`, or a runtime that is compatible. */
+/** The host of Node and of compatible runtimes with `worker_threads`. */
 export function createHost({ bun }: NodeJS.Dict<string> = process.versions): WasmHost {
   return {
     ...(bun === undefined ? {} : { spins: bunSpins }),
@@ -56,7 +56,7 @@ class NodeWorker implements WorkerHandle {
 
   setBusy(isBusy: boolean): void {
     this.#isBusy = isBusy;
-    if (this.#isLeaving) return; // whoever waits for its end waits in vain if the process ends first
+    if (this.#isLeaving) return; // unreferenced, the process could end before `terminate` resolves
     if (isBusy) this.#worker.ref();
     else this.#worker.unref();
   }

@@ -3,7 +3,7 @@ import type { NativeChoice, NativeKernels, NativeResult } from '@winnow/native';
 import { controlWords } from '../kernels/layout.generated.js';
 import type { WasmMemory, WasmModule } from './web-assembly.js';
 
-/** The data that starts a worker. */
+/** The data that a worker starts with. */
 export interface WorkerStart {
   readonly module: WasmModule;
   readonly memory: WasmMemory;
@@ -11,12 +11,12 @@ export interface WorkerStart {
   readonly numThreads: number;
   /** Whether the worker posts a message at the end of each job, for engines without `Atomics.waitAsync`. */
   readonly postsJobs: boolean;
-  /** Native kernels that the worker loads, too. */
+  /** Native kernels that the worker loads as well. */
   readonly native?: Pick<NativeKernels, 'path' | 'level'>;
 }
 
 export interface WorkerEvents {
-  /** Called when the worker dies or fails to start without having been asked to end. */
+  /** Called when the worker fails to start, or ends without having been terminated. */
   readonly onFailure: (cause: unknown) => void;
   readonly onJobDone: () => void;
 }
@@ -49,8 +49,8 @@ export interface WasmHost {
 }
 
 /**
- * JavaScript of a worker, as the body of a function of `start`, `post` and, in hosts with native kernels, `loadAddon`. A worker
- * that cannot load them makes all threads use the kernels of the module.
+ * JavaScript of a worker, as the body of a function with the parameters `start`, `post` and, in hosts with native kernels,
+ * `loadAddon`. If a worker cannot load them, all threads use the kernels of the module.
  */
 export const workerBody: string = `
 let native;

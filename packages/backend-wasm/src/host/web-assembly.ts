@@ -90,7 +90,7 @@ export function createMemory(maxBytes: number, isShared: boolean): WasmMemory {
   return new api.Memory({ initial: isShared ? heapBase / pageBytes : maximum, maximum, shared: isShared });
 }
 
-/** An instance; where native kernels cannot be attached to it, every thread uses the kernels of the module. */
+/** Creates an instance. If native kernels cannot be attached to it, every thread uses the kernels of the module. */
 export function instantiate({ module, native }: Kernels, memory: WasmMemory, now: () => number): WasmExports {
   const attached = attachNative(native, memory);
   const nativeKernel = attached?.run ?? (() => false);
@@ -104,7 +104,7 @@ export function instantiate({ module, native }: Kernels, memory: WasmMemory, now
   return exports;
 }
 
-/** Native kernels over a memory; undefined where there are none, or where the addon throws. */
+/** Attaches native kernels to a memory; `undefined` without native kernels, or when the addon throws. */
 export function attachNative(native: NativeKernels | undefined, memory: WasmMemory): NativeAttachment | undefined {
   try {
     return native?.attach(new Uint8Array(memory.buffer));
@@ -118,16 +118,16 @@ function turnNativeOff({ buffer }: WasmMemory): void {
   Atomics.store(new Int32Array(buffer), controlWords.nativeOff / 4, 1);
 }
 
-/** Whether a thread of a memory cannot use native kernels, so that none does. */
+/** Whether no thread of a memory uses native kernels, because one of them cannot. */
 export function isNativeOff({ buffer }: WasmMemory): boolean {
   return Atomics.load(new Int32Array(buffer), controlWords.nativeOff / 4) !== 0;
 }
 
-/** The error for a kernel that threw on the calling thread. With native kernels the device counts as lost: another one can do without. */
+/** The error for a kernel that threw on the calling thread. With native kernels the device is lost: a new one can run without them. */
 export function failureOf({ native }: Kernels, cause: unknown): BackendError | DeviceLostError {
   if (native !== undefined) {
     return new DeviceLostError({ backend: 'wasm', reason: 'a kernel failed, perhaps a native one' }, { cause });
   }
-  const message = 'a kernel trapped, which is a bug of this backend';
+  const message = 'a kernel trapped, which is a bug in this backend';
   return new BackendError({ backend: 'wasm', message }, { cause });
 }

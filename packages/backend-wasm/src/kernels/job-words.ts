@@ -16,7 +16,7 @@ export function matrixRecord(opcode: number, { ggmlType, address, numRows, numCo
   return encodeJob(opcode, ggmlType, address, [numRows, numColumns]);
 }
 
-/** The words of a job block; what is not given is 0. */
+/** The words of a job block; omitted ones are 0. */
 export function jobOf(parts: Partial<Record<keyof typeof jobBlock, number>>): Int32Array {
   const words = new Int32Array(jobWords);
   for (const [name, value] of Object.entries(parts)) words[jobBlock[name as keyof typeof jobBlock] / 4] = value;

@@ -1,4 +1,4 @@
-/** What the host must know about kernels to plan records: the one place to extend when another kernel has such traits. */
+/** What the host must know about kernels to plan records; extend this table when another kernel has such traits. */
 import { numRopePairs, type Attributes } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import type { KernelOp } from './kernel-ops.generated.js';
@@ -22,7 +22,7 @@ interface KernelTraits {
   readonly int8DTypes?: readonly DType[];
   /** Whether it does so only once the weight is repacked. */
   readonly int8NeedsRepacking?: boolean;
-  /** Whether consecutive records of the op with the same x share what they have in scratch. */
+  /** Whether consecutive records of the op with the same x share the quantized activations in scratch. */
   readonly sharesActivations?: boolean;
   /** Whether every thread quantizes activations redundantly when there are few of them. */
   readonly quantizesRedundantly?: boolean;
@@ -30,7 +30,7 @@ interface KernelTraits {
   readonly isPrefetched?: boolean;
   /** Whether it reads so many weights that prefetched data would be evicted from the caches. */
   readonly streamsWeights?: boolean;
-  /** A table. Records with the same inputs, of which some are optional, and attributes share it. */
+  /** A precomputed table, which records with the same attributes and inputs share; some inputs are optional. */
   readonly table?: {
     readonly inputs: readonly string[];
     readonly attributes: readonly string[];

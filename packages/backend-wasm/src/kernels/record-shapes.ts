@@ -11,7 +11,7 @@ export function product(shape: readonly number[]): number {
   return shape.reduce((result, dim) => result * dim, 1);
 }
 
-/** If an input and an output have the same name, it is the input. */
+/** The shapes of a record's tensors by name; an input takes precedence over an output of the same name. */
 export function shapesOf(program: Program, record: OpRecord, scalars: Int32Array): RecordShapes {
   const tensors = Object.entries({ ...record.outputs, ...record.inputs });
   return Object.fromEntries(tensors.map(([name, tensor]) => [name, shapeInStep(program, tensor.shape, scalars)]));

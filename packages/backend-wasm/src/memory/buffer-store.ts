@@ -7,7 +7,7 @@ import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './bu
 import type { MemoryPool } from './memory-pool.js';
 import { repackAlone } from './repacking.js';
 
-/** `copy` takes any bytes. */
+/** `copy` accepts any byte range. */
 export const copyAlignment = 1;
 
 export interface BufferStoreOptions {
@@ -64,7 +64,7 @@ export class BufferStore {
     return buffer;
   }
 
-  /** Bytes of a buffer as written, in its home. */
+  /** Bytes of a buffer in its home, in the layout in which the host wrote them. */
   rangeOf(handle: BufferHandle, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
     const { isBusy } = this.#options.queue;
     const buffer = this.bufferOf(handle);
@@ -126,7 +126,7 @@ export class BufferStore {
     return home.memory.heap.bytes(home.address + byteOffset, length);
   }
 
-  /** Restores the bytes that were written to a buffer. */
+  /** Restores the layout in which the host wrote a buffer. */
   #restore(place: BufferPlace): void {
     if (place.repacked.length === 0) return;
     const steps = place.repacked.map((tensor) => ({ tensor, address: place.address, isRepacking: false }));

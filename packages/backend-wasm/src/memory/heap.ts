@@ -9,7 +9,7 @@ export class Heap {
   readonly #limit: number;
   readonly #regions: RegionAllocator;
   #sizeBytes: number;
-  /** Beyond it nothing was ever written. */
+  /** Bytes from here on were never written, so they are still zero. */
   #highest = heapBase;
 
   constructor(maxBytes: number, isShared: boolean) {

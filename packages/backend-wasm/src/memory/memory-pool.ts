@@ -19,7 +19,7 @@ export interface PoolOptions extends ShardOptions {
 /** Minimum size of a memory that can hold a program. */
 const minBytes = 4 * pageBytes;
 
-/** Bytes that are free in a memory beyond a reserve. */
+/** Free bytes of a memory, apart from a reserve. */
 function roomIn({ heap }: MemoryShard, reserve: number): number {
   return heap.availableBytes - reserve;
 }
@@ -53,7 +53,7 @@ export class MemoryPool {
   get numMemories(): number {
     return this.#memories.length;
   }
-  /** Number of records that native kernels have computed in the present memories. */
+  /** Number of records that native kernels have computed in the current memories. */
   get numNativeRecords(): number {
     return this.#memories.reduce((sum, { heap }) => sum + heap.words(controlWords.nativeRecords, 1)[0], 0);
   }

@@ -28,7 +28,7 @@ export interface RepackedTensor {
   readonly dtype: DType;
   readonly numRows: number;
   readonly numColumns: number;
-  /** Rows of groups of four interleaved, or the three rows of a neuron, one row here, put together. */
+  /** `rows`: the rows of each group of four are interleaved; `neurons`: the three rows of a neuron form one row here. */
   readonly order: RepackOrder;
 }
 
@@ -162,7 +162,7 @@ export function repackSteps(
 interface RepackJob {
   readonly region: number;
   readonly address: number;
-  /** After the job ran: lets the buffers know, and returns the steps whose weights cannot be repacked: they are as they were. */
+  /** Updates the buffers after the job ran. Returns the steps whose weights cannot be repacked; these are unchanged. */
   finish(): readonly BufferStep[];
 }
 

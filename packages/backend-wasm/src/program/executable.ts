@@ -63,7 +63,7 @@ interface Span {
   readonly boundary: string | undefined;
 }
 
-/** An output as the host reads it, after finding the current copy. */
+/** An output, as the host reads it from its current copy. */
 interface Output {
   readonly values: Float32Array | Int32Array;
   readonly look: () => void;
@@ -294,7 +294,7 @@ function homePlace({ places }: WasmBuffer): BufferPlace {
   return places[0];
 }
 
-/** Copies activations between memories, as many as there are in the step. */
+/** Copies activations between memories, limited to the sizes of the step. */
 function copierOf(
   program: Program,
   parts: readonly LoadedPart[],

@@ -1,14 +1,14 @@
-/** Notes the first runs of jobs with native kernels, during which a defect of a kernel is most likely to end the process. */
+/** Marks the first runs of jobs with native kernels, in which a defective kernel is most likely to crash the process. */
 import type { Program } from '@winnow/ops';
 
-/** Which kernels a record takes, and how they divide it, depends on its sizes: runs are told apart by their magnitudes. */
+/** Kernels and partition of a record depend on its sizes, so the first run of each order of magnitude counts. */
 export class FirstRuns {
   readonly #enter: () => () => void;
   readonly #symbols: readonly number[];
   readonly #scalars: Int32Array;
   readonly #seen = new WeakMap<object, Set<string>>();
 
-  /** @param scalars of a step, with the sizes of symbols */
+  /** @param scalars words of a step, which contain the sizes of symbols */
   constructor({ scalars: { slots }, symbols }: Program, scalars: Int32Array, enter: () => () => void) {
     this.#enter = enter;
     this.#scalars = scalars;
@@ -25,7 +25,7 @@ export class FirstRuns {
   }
 }
 
-/** Calls `leave` when the action has ended, also by an error, and `note` with its result. */
+/** Calls `leave` when the action has returned or thrown, and `note` with its result. */
 function between(
   leave: () => void,
   action: () => boolean | Promise<boolean>,

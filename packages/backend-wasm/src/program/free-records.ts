@@ -1,6 +1,6 @@
 /**
- * Records that need no barrier before them: GEMMs of the same activations, such as query, key and value, or of so few
- * that every thread quantizes them redundantly. Threads that finish one proceed to the next.
+ * Records that need no barrier before them: GEMMs with the same activations, such as query, key and value, and GEMMs with so
+ * few activations that every thread quantizes them redundantly. A thread that has finished one proceeds to the next.
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
@@ -26,7 +26,9 @@ export function withFree<Plan extends { readonly flags: number }>(
       !starts.has(index) &&
       group.length < numCounters &&
       (sharesActivations(before, record, (plans[index - 1] as Plan).flags, plan.flags) ||
-        [before, record].every((other, i) => isOwn(program, other, (plans[index - 1 + i] as Plan).flags))) &&
+        [before, record].every((other, i) =>
+          quantizesRedundantly(program, other, (plans[index - 1 + i] as Plan).flags),
+        )) &&
       group.every((other) => isApart(program, other, record));
     group = isFree ? [...group, record] : [record];
     return isFree ? { ...plan, flags: plan.flags | planFlags.independent } : plan;
@@ -43,7 +45,7 @@ function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB:
 }
 
 /** Whether it is a GEMM whose 8-bit activations every thread quantizes redundantly. */
-function isOwn(program: Program, { op, inputs }: OpRecord, flags: number): boolean {
+function quantizesRedundantly(program: Program, { op, inputs }: OpRecord, flags: number): boolean {
   if (traitsOf(op).quantizesRedundantly !== true || (flags & planFlags.int8) === 0) return false;
   const [numTokens = 0, numInputs = 0] = capacityOf(program, inputs['x'] as TensorRef);
   return numTokens < minPanelTokens && numTokens * numInputs <= maxOwnCodes;

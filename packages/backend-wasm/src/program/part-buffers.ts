@@ -42,7 +42,7 @@ export class PartBuffers {
   readonly #places = new Map<number, Bound>();
   readonly #weights: readonly Bound[];
   readonly #repackable: ReadonlyMap<number, BufferPlace>;
-  #known: (readonly RepackedTensor[])[] = []; // what was repacked where when this program last looked
+  #known: (readonly RepackedTensor[])[] = []; // what was repacked in each buffer at the last check
 
   /** @throws {CapacityError} when a copy does not fit */
   constructor({ memory, program }: ProgramPart<MemoryShard>, options: PartBufferOptions) {

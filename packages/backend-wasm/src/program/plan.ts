@@ -22,9 +22,9 @@ export interface Plan {
 }
 
 /**
- * @param repackable the weights to interleave, of `repackableTensors`
+ * @param repackable the weights to interleave, from `repackableTensors`
  * @param usesInt8 whether activations may be 8-bit integers
- * @param starts records that cannot reuse scratch of the previous one, since other ops ran in between
+ * @param starts records that cannot reuse scratch of the previous one, because other ops run in between
  * @param isInvariant whether steps must be batch-invariant
  */
 export function planProgram(
@@ -72,8 +72,8 @@ export function planProgram(
 }
 
 /**
- * Adds the flag to the records of native kernels. Scratch is reused only between kernels of one kind, since each has its own
- * layout of it.
+ * Adds the flag to the records of native kernels. Scratch is reused only between kernels of the same kind, because its layout
+ * differs.
  */
 export function withNative(records: readonly RecordPlan[], native: ReadonlySet<number>): readonly RecordPlan[] {
   if (native.size === 0) return records;

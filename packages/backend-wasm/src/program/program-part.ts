@@ -28,7 +28,7 @@ export interface PartOptions {
   readonly numThreads: number;
   /** Byte address of a weight or a cache in the memory of the part. */
   readonly addressOf: (buffer: number) => number;
-  /** Weights of the whole program that are to be interleaved, of `repackableTensors`. */
+  /** Weights of the whole program to interleave, from `repackableTensors`. */
   readonly repackable: ReadonlyMap<string, RepackedTensor>;
   /** Whether activations may be 8-bit integers. */
   readonly usesInt8: boolean;
@@ -37,7 +37,7 @@ export interface PartOptions {
   readonly maxCallerMs: number;
   readonly profile: boolean;
   readonly scratchMeter: ScratchMeter;
-  /** Called when there is no room for the scratch of native kernels, so that WebAssembly computes a part. */
+  /** Called when the scratch of native kernels does not fit, so that WebAssembly computes the part. */
   readonly onNativeShortage: () => void;
 }
 
@@ -66,7 +66,7 @@ export interface LoadedPart {
   refuse(tensors: readonly RepackedTensor[]): void;
 }
 
-/** Addresses of the pieces of a part. */
+/** Addresses of a part's words, plan, scalars, arena and scratch. */
 interface Places {
   readonly base: number;
   readonly words: number;
@@ -160,12 +160,12 @@ function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[],
 
 interface PlacedPart {
   readonly places: Places;
-  /** Of these records and kernels. */
+  /** Plan for these records with the chosen kernels. */
   readonly plan: Plan;
   readonly localBytes: number;
 }
 
-/** Plans the kernels of a part, native ones where their scratch fits, too. @throws {CapacityError} */
+/** Plans the kernels of a part, including native ones if their scratch fits. @throws {CapacityError} */
 function placePart(part: ProgramPart<MemoryShard>, planned: Plan, options: PartOptions, usesNative = true): PlacedPart {
   const { memory, program } = part;
   const numRecords = program.records.length;

@@ -31,7 +31,7 @@ export interface Stage {
 export interface SplitProgram<Memory> {
   readonly parts: readonly ProgramPart<Memory>[];
   readonly stages: readonly Stage[];
-  /** The part with each output, for outputs in the arena. */
+  /** The part that computes each output, for outputs in the arena. */
   readonly outputs: ReadonlyMap<string, number>;
   /** Copies at the end, for outputs that several parts wrote. */
   readonly lastCopies: readonly PieceCopy[];

@@ -23,13 +23,13 @@ const newest = 1 / 8;
 /** Runs on workers until the calling thread is tried again: other programs may have kept it busy. */
 const numRunsAway = 256;
 
-/** Largest number of tokens whose steps have shares of their own. */
+/** Steps of up to this many tokens are measured separately by their number of tokens. */
 const maxSized = 16;
 /** How much too high an estimate may be: it takes contexts to be full, and kernels to be slow. */
 const estimateExcess = 3;
-/** How much longer than the limit a program may take where workers are slower: they wake up slowly. */
+/** Tolerance: estimates assume full contexts, and workers that were woken for a run seem slower than they are. */
 const excess = 2;
-/** Runs on workers before they may count as slower. */
+/** Number of runs on workers before they can count as slower. */
 const minRunsAway = 8;
 
 /** @param scalars the words of the program's scalars, which hold the sizes of the next run */
@@ -47,7 +47,7 @@ function shareOf(program: Program, maxMs: number, numTokens?: number): CallerSha
     : workersOnly;
 }
 
-/** A share for each small number of tokens: a large program may be short with few of them. */
+/** Decides for each small number of tokens separately: a large program may be short for few tokens. */
 class SizedShare implements CallerShare {
   readonly #program: Program;
   readonly #maxMs: number;
@@ -75,7 +75,10 @@ class SizedShare implements CallerShare {
   }
 }
 
-/** Short at first, then by the running means of its times, on workers only while these are faster or the limit is far exceeded. */
+/**
+ * Starts on the calling thread, then decides by running means of the measured times: a program above the limit runs on workers
+ * while they are faster, or if it exceeds the limit by far.
+ */
 export class MeasuredShare implements CallerShare {
   readonly #maxMs: number;
   #isShort = true;
@@ -84,7 +87,7 @@ export class MeasuredShare implements CallerShare {
   #awayMs = 0;
   /** Runs on workers since the last one on the calling thread. */
   #numRuns = 0;
-  /** Consecutive runs on the calling thread that only slower workers justify. */
+  /** Consecutive runs above the limit that stayed on the calling thread because workers were slower. */
   #numRunsKept = 0;
 
   constructor(maxMs: number) {
@@ -129,7 +132,7 @@ export class MeasuredShare implements CallerShare {
   }
 }
 
-/** Time of a run of this many tokens and output rows, by default of the most, with all other symbols at their capacity. */
+/** Estimated time of a run with this many tokens and output rows (default: the maximum), with all other symbols at capacity. */
 function estimateMs(program: Program, numTokens?: number): number {
   const symbols = new Map(program.symbols);
   for (const symbol of ['T', 'R']) {

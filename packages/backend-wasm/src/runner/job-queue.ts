@@ -8,7 +8,7 @@ export class JobQueue {
   #delayed: (() => void)[] = [];
   #running: PlacedJob | undefined;
 
-  /** @param checkDisposed throws when the backend was disposed of, since workers that were asked to end did not die */
+  /** @param checkDisposed throws when the backend was disposed of, whose terminated workers are no failure */
   constructor(checkDisposed: () => void) {
     this.#checkDisposed = checkDisposed;
   }

@@ -21,7 +21,7 @@ export class LocalRunner implements Runner {
   #isCanceled = false;
   #failure: Error | undefined;
 
-  /** @param onDeath called once when a kernel fails with native kernels */
+  /** @param onDeath called once when a kernel fails while native kernels are attached */
   constructor(kernels: Kernels, memory: WasmMemory, host: WasmHost, onDeath: (failure: DeviceLostError) => void) {
     this.#kernels = kernels;
     this.#host = host;

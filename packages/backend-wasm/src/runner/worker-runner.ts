@@ -135,7 +135,7 @@ export class WorkerRunner implements Runner {
     }
   }
 
-  /** On the first job for them: a model whose programs are all short never needs its workers. */
+  /** Starts the workers for the first job that needs them: a model with only short programs never does. */
   #startWorkers(): readonly WorkerHandle[] {
     if (this.#workers.length > 0) return this.#workers;
     const events = { onFailure: (cause: unknown) => this.#die(cause), onJobDone: () => this.#endJob() };
