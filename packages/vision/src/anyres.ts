@@ -1,13 +1,13 @@
-/** Grids of tiles of LLaVA-NeXT and LLaVA-OneVision: of the sizes in the settings the one that shows most of the image. */
+/** The tile grids of LLaVA-NeXT and LLaVA-OneVision: the size from the settings that preserves most of the image. */
 import { checkSize, maxPixels, type RgbImage } from './image.js';
 import { resizeImage } from './resize.js';
 import type { Settings } from './settings.js';
 import { cropped, type Resizing } from './tiles.js';
 
-/** Tiles in settings of files: the published models have up to 36. */
+/** Maximum number of tiles in the settings of a file: published models have up to 36. */
 const maxTiles = 144;
 
-/** The tiles of one image of a prompt; LLaVA-OneVision shows each of several images as one square. */
+/** Splits the only image of a prompt into tiles; in LLaVA-OneVision, each of several images becomes one square. */
 export function anyres(read: Settings, kind: string): Resizing {
   const filter = read.filter('bicubic');
   const tileSize = sideOf(read);
@@ -34,7 +34,7 @@ export function anyres(read: Settings, kind: string): Resizing {
   };
 }
 
-/** Pixels per side of a tile: the whole image becomes one, too. */
+/** Pixels per side of a tile; the whole image is also resized to a tile. */
 function sideOf(read: Settings): number {
   const size = read.sizeOf('size');
   if ('longest' in size) throw read.refusal('size', 'a square or a shortest_edge', size);
@@ -51,7 +51,7 @@ interface GridSize {
   readonly height: number;
 }
 
-/** The size that keeps most pixels of the image, and of those the one with the least beyond it: `select_best_resolution`. */
+/** The size that preserves most pixels of the image, and on ties wastes fewest: `select_best_resolution`. */
 function bestSize<S extends GridSize>(image: RgbImage, sizes: readonly S[]): S {
   const numPixels = image.width * image.height;
   let best = sizes[0] as S;
@@ -67,14 +67,14 @@ function bestSize<S extends GridSize>(image: RgbImage, sizes: readonly S[]): S {
   return best;
 }
 
-/** The largest size of the image's proportions within the grid: `get_patch_output_size`. */
+/** The largest size with the proportions of the image that fits in the grid: `get_patch_output_size`. */
 function fittingSize(image: RgbImage, width: number, height: number): [width: number, height: number] {
   const [across, down] = [width / image.width, height / image.height];
   if (across < down) return [width, Math.min(Math.ceil(image.height * across), height)];
   return [Math.min(Math.ceil(image.width * down), width), height];
 }
 
-/** The image in the middle of a square of the mean color. @throws {CapacityError} for a square of more than `maxPixels` */
+/** Centers the image in a square of the mean color. @throws {CapacityError} for a square of more than `maxPixels` */
 function paddedToSquare(image: RgbImage, mean: readonly number[]): RgbImage {
   const { width, height, data } = image;
   if (width === height) return image;

@@ -8,7 +8,7 @@ interface Context {
   drawImage(image: Bitmap, x: number, y: number): void;
   getImageData(x: number, y: number, width: number, height: number): { readonly data: Uint8ClampedArray };
 }
-/** What browsers have. */
+/** The part of a browser's global object that is used. */
 interface Browser {
   createImageBitmap(file: Blob, options: BitmapOptions): Promise<Bitmap>;
   createImageBitmap(
@@ -28,7 +28,7 @@ interface Browser {
   };
 }
 
-/** The channels as the file has them. */
+/** Keeps the channels as they are in the file. */
 const bitmapOptions: BitmapOptions = { premultiplyAlpha: 'none', colorSpaceConversion: 'none' };
 
 /**
@@ -56,7 +56,7 @@ export async function decodeImage(bytes: Uint8Array, options: DecodeOptions = {}
   }
 }
 
-/** RGBA as in the file. A canvas multiplies colors by alpha, so that it keeps those of opaque pixels only. */
+/** RGBA as in the file. A canvas premultiplies colors by alpha, which preserves only those of opaque pixels. */
 async function pixelsOf(bitmap: Bitmap, name: string): Promise<Uint8Array | Uint8ClampedArray> {
   const { createImageBitmap, OffscreenCanvas } = globalThis as unknown as Browser;
   const { width, height } = bitmap;

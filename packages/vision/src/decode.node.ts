@@ -1,4 +1,4 @@
-/** Decodes with the WebAssembly codecs of Squoosh: libpng's Rust counterpart, mozjpeg and libwebp. */
+/** Decodes with the WebAssembly codecs of Squoosh: a PNG decoder in Rust, mozjpeg and libwebp. */
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { FormatError } from '@winnow/tensor';
@@ -21,7 +21,7 @@ const { WebAssembly: wasm } = globalThis as unknown as {
   readonly WebAssembly: { compile(bytes: Uint8Array): Promise<Module> };
 };
 
-/** The declared parameters of `init` leave out the module, which its documentation passes. */
+/** The type declarations of `init` omit the module, which its documentation passes. */
 type Init = (module: Module, options: object) => Promise<void>;
 
 const require = createRequire(import.meta.url);
@@ -61,17 +61,17 @@ const codecs: Readonly<Record<ImageFormat, () => Promise<Decode>>> = {
   },
 };
 
-/** Ends when the latest image is decoded. */
+/** Resolves when the latest image is decoded. */
 let latest: Promise<unknown> = Promise.resolve();
 
-/** One image at a time, since each may take hundreds of megabytes while it is decoded. */
+/** Decodes one image at a time, because each may take hundreds of megabytes. */
 function inTurn(task: () => Promise<Rgba>): Promise<Rgba> {
   const turn = latest.then(task);
   latest = turn.catch(() => undefined);
   return turn;
 }
 
-/** Errors are thrown, not printed. */
+/** Keeps the codecs from printing errors, which are thrown. */
 const quiet = { print: () => undefined, printErr: () => undefined };
 
 /**

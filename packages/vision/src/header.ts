@@ -1,10 +1,10 @@
-/** Format and size of an image file from its header, so that nothing too large is ever decoded. */
+/** Reads format and size of an image file from its header, so that nothing too large is ever decoded. */
 import { CapacityError, FormatError } from '@winnow/tensor';
 import { checkSize, maxFileBytes, maxPixels, type DecodeOptions, type ImageFormat } from './image.js';
 
 export interface ImageHeader {
   readonly format: ImageFormat;
-  /** Pixels as stored, before the orientation of a photo is applied. */
+  /** Width in pixels as stored, before the orientation of a photo is applied. */
   readonly width: number;
   readonly height: number;
 }

@@ -1,7 +1,7 @@
-/** Images in memory, and the limits of images from others. */
+/** Images in memory, and limits for untrusted images. */
 import { CapacityError, FormatError } from '@winnow/tensor';
 
-/** Eight bits per channel, rows from top to bottom. */
+/** An image with eight bits per channel and rows from top to bottom. */
 export interface RgbImage {
   readonly width: number;
   readonly height: number;
@@ -18,10 +18,10 @@ export interface DecodeOptions {
   readonly name?: string;
 }
 
-/** A photo of 8192 x 6144 fits; its pixels take 200 MB while they are decoded. */
+/** Maximum number of pixels: a photo of 8192 x 6144 fits, which takes 200 MB to decode. */
 export const maxPixels: number = 1 << 26;
 
-/** Bytes of a file: more than eight per pixel are not needed, and 64 MB are more than models look at. */
+/** Maximum size of a file in bytes, more than any model needs. */
 export const maxFileBytes: number = 1 << 26;
 
 /** @throws {CapacityError} */
@@ -30,7 +30,7 @@ export function checkSize(name: string, width: number, height: number, limit: nu
   throw new CapacityError({ resource: name, needed: width * height, available: limit, unit: 'pixels', source: name });
 }
 
-/** The red, green and blue channels of RGBA pixels, as Pillow's `convert('RGB')`: alpha is dropped, not blended. */
+/** The red, green and blue channels of RGBA pixels, as by Pillow's `convert('RGB')`: alpha is dropped, not blended. */
 export function withoutAlpha(width: number, height: number, rgba: ArrayLike<number>, name: string): RgbImage {
   if (rgba.length !== 4 * width * height) {
     const message = `expected ${4 * width * height} values, got ${rgba.length}`;

@@ -1,4 +1,4 @@
-/** Pixels as the rows that a patch embedding multiplies. */
+/** Arranges pixels as the rows that a patch embedding multiplies. */
 import { ShapeError } from '@winnow/tensor';
 import type { RgbImage } from './image.js';
 
@@ -21,12 +21,12 @@ function tableOf({ rescale, mean, std }: Normalization): Float32Array {
 }
 
 /**
- * Normalized pixels by patch, so that a convolution whose stride is its size is a matrix product with `[E, 3 P P]`.
+ * Normalized pixels by patch, so that a convolution whose stride equals its size becomes a matrix product with `[E, 3 P P]`.
  *
  * Shapes: image `[height, width, 3]`, result `[Y X, 3 F P P]` with P = `patchSize`, F = `numFrames`, Y = `floor(height / P)`,
- * X = `floor(width / P)`: patches by row and column, in each all of red, then green and blue. Pixels beyond the last patch are left
- * out, as by a convolution.
- * @param numFrames how often the values of a channel follow each other, for convolutions over frames of videos. Default 1
+ * X = `floor(width / P)`: patches in row-major order, each with all red, then all green and all blue values. Pixels beyond the last
+ * patch are dropped, as by a convolution.
+ * @param numFrames number of times that the values of a channel are repeated, for convolutions over frames of videos. Default 1
  * @throws {ShapeError} for an image that is smaller than a patch
  */
 export function patchesOf(

@@ -9,24 +9,24 @@ import { cropped, type ProcessedImage, type Resizing } from './tiles.js';
 
 export interface ImageProcessor {
   readonly normalization: Normalization;
-  /** Width and height of a tile in pixels; where tiles have any size, both are multiples of it. */
+  /** Width and height of a tile in pixels; for tiles of any size, both are multiples of it. */
   readonly tileSize: number;
   /**
-   * @param name the image in error messages. Default `image`
-   * @param numImages images of the prompt: LLaVA-OneVision makes tiles only of one that is alone. Default 1
+   * @param name name of the image in error messages. Default `image`
+   * @param numImages number of images in the prompt: LLaVA-OneVision splits only a single image into tiles. Default 1
    * @throws {FormatError} for an image whose longer edge is more than 200 times the other one
    */
   process(image: RgbImage, name?: string, numImages?: number): ProcessedImage;
 }
 
-/** Names without `Fast` and `Pil`, which stand for other implementations of the same. */
+/** Names without the suffixes `Fast` and `Pil`, which denote other implementations of the same processor. */
 const fixedProcessors = ['CLIPImageProcessor', 'SiglipImageProcessor', 'LlavaImageProcessor', 'Gemma3ImageProcessor'];
 const tiledProcessors = ['Idefics3ImageProcessor', 'SmolVLMImageProcessor'];
 const anyresProcessors = ['LlavaNextImageProcessor', 'LlavaOnevisionImageProcessor'];
 const scaledProcessors = ['Qwen2VLImageProcessor'];
 
 export interface ProcessorOptions {
-  /** Maximum number of pixels of an image, for processors that keep its shape. Default: as the settings say. */
+  /** Maximum number of pixels of an image, for processors that keep its shape. Default: that of the settings. */
   readonly maxPixels?: number;
 }
 
@@ -40,8 +40,8 @@ const kinds: readonly (readonly [names: readonly string[], create: CreateResizin
 ];
 
 /**
- * The processor that settings describe. Its pixels are those of the processors of transformers that use Pillow.
- * @param source the file, for error messages
+ * Creates the processor that settings describe. Its pixels equal those of the transformers processors that use Pillow.
+ * @param source name of the file, for error messages
  * @throws {FormatError} for a processor or a setting that is not supported
  */
 export function createImageProcessor(
@@ -67,7 +67,7 @@ export function createImageProcessor(
   };
 }
 
-/** Ratio of the edges: a strip of 1 x 60000 pixels would be resized by its shorter edge to gigabytes. */
+/** Maximum ratio of the edges: resizing a strip of 1 x 60000 pixels by its shorter edge would take gigabytes. */
 const maxRatio = 200;
 
 function checkedRatio(image: RgbImage, name: string): RgbImage {
@@ -77,7 +77,7 @@ function checkedRatio(image: RgbImage, name: string): RgbImage {
   throw new FormatError({ source: name, field: 'size', message });
 }
 
-/** One square: resized to it, or by the shorter edge and cropped. */
+/** A single square: the image is resized to it, or resized by its shorter edge and cropped. */
 function fixed(read: Settings, kind: string): Resizing {
   const filter = read.filter(kind === 'Gemma3ImageProcessor' ? 'bilinear' : 'bicubic');
   for (const name of ['do_pad', 'do_pan_and_scan']) {
@@ -100,7 +100,7 @@ function fixed(read: Settings, kind: string): Resizing {
   };
 }
 
-/** Width and height, as `get_resize_output_image_size` of transformers: the longer edge is truncated. */
+/** Width and height, as in `get_resize_output_image_size` of transformers: the longer edge is truncated to an integer. */
 function targetOf({ width, height }: RgbImage, size: Size): [width: number, height: number] {
   if ('width' in size) return [size.width, size.height];
   const edge = 'shortest' in size ? size.shortest : size.longest;
@@ -108,14 +108,14 @@ function targetOf({ width, height }: RgbImage, size: Size): [width: number, heig
   return width <= height ? [edge, long] : [long, edge];
 }
 
-/** The square in the middle; zeros beyond an image that is smaller. */
+/** The centered square, padded with zeros if the image is smaller. */
 function cropCenter(image: RgbImage, size: number): RgbImage {
   const offset = (length: number): number =>
     length >= size ? Math.floor((length - size) / 2) : -Math.ceil((size - length) / 2);
   return cropped(image, offset(image.width), offset(image.height), size);
 }
 
-/** Idefics3 and SmolVLM: the longest edge to `size`, then a grid of squares of `max_image_size` and the whole image as one. */
+/** Idefics3 and SmolVLM: resizes the longest edge to `size`, then makes a grid of squares of `max_image_size` and one of the image. */
 function tiled(read: Settings): Resizing {
   const filter = read.filter('lanczos');
   const size = read.sizeOf('size');
@@ -144,7 +144,7 @@ function tiled(read: Settings): Resizing {
   };
 }
 
-/** Qwen2-VL and later: one tile of about the image's size and shape, whose edges are multiples of a square of patches. */
+/** Qwen2-VL and later: a single tile of about the size and shape of the image, whose edges are multiples of a square of patches. */
 function scaled(read: Settings, maxAllowed: number): Resizing {
   const filter = read.filter('bicubic');
   const tileSize = read.count('patch_size', 14) * read.count('merge_size', 2);
@@ -159,7 +159,7 @@ function scaled(read: Settings, maxAllowed: number): Resizing {
   };
 }
 
-/** `smart_resize` of image_processing_qwen2_vl.py: the nearest multiples, within a range of pixels in total. */
+/** `smart_resize` of image_processing_qwen2_vl.py: the nearest multiples within a range of total pixels. */
 function smartSize(
   { width, height }: RgbImage,
   unit: number,
@@ -178,7 +178,7 @@ function smartSize(
   return edges.map((edge) => Math.ceil((edge * beta) / unit) * unit) as [number, number];
 }
 
-/** As `round` of Python. */
+/** Python's `round`. */
 function roundHalfEven(value: number): number {
   const below = Math.floor(value);
   const rest = value - below;
@@ -189,10 +189,10 @@ function resizeTo(image: RgbImage, [width, height]: readonly [number, number], f
   return resizeImage(image, width, height, filter);
 }
 
-/** Largest edge that is ever resized to, in pixels, as in transformers. */
+/** Maximum edge in pixels after resizing, as in transformers. */
 const maxEdge = 4096;
 
-/** The longer edge becomes `edge`, the other one an even number, as `_resize_output_size_rescale_to_max_len`. */
+/** The longer edge becomes `edge`, the other one an even number, as in `_resize_output_size_rescale_to_max_len`. */
 function longestEdge({ width, height }: RgbImage, edge: number): [width: number, height: number] {
   const even = (value: number): number => value + (value % 2);
   const ratio = width / height;
@@ -208,7 +208,7 @@ function belowMaxEdge(width: number, height: number): [width: number, height: nu
   return [width, height];
 }
 
-/** Both edges as multiples of a tile, as `resize_for_vision_encoder`. */
+/** Makes both edges multiples of a tile, as in `resize_for_vision_encoder`. */
 function wholeTiles({ width, height }: RgbImage, tile: number): [width: number, height: number] {
   const up = (value: number): number => Math.ceil(value / tile) * tile;
   const ratio = width / height;

@@ -1,11 +1,11 @@
-/** Resizing with antialiasing, bit for bit as Pillow's `Image.resize` for 8-bit channels. */
+/** Resizing with antialiasing, bit-identical to Pillow's `Image.resize` for 8-bit channels. */
 import { ArgumentError } from '@winnow/tensor';
 import type { RgbImage } from './image.js';
 
 export type ResizeFilter = 'bilinear' | 'bicubic' | 'lanczos' | 'box';
 
 interface Kernel {
-  /** Radius in source pixels, when not reducing. */
+  /** Radius in source pixels, unless the image is reduced. */
   readonly support: number;
   readonly weight: (x: number) => number;
 }
@@ -34,7 +34,7 @@ interface Coefficients {
   readonly maxCount: number;
 }
 
-/** Fractional bits of weights: 8 bits of a pixel and 2 for sums beyond 1 are left of 32. */
+/** Fractional bits of weights: of 32 bits, 8 are for a pixel and 2 for sums beyond 1. */
 const precisionBits = 22;
 
 /** Pillow 12.3 src/libImaging/Resample.c, `precompute_coeffs` and `normalize_coeffs_8bpc`. */
@@ -91,9 +91,9 @@ function resample(source: Uint8Array, from: Lines, target: Uint8Array, to: Lines
 }
 
 /**
- * Resizes an image: rows first, then columns, with intermediate values of 8 bits.
+ * Resizes an image: rows first, then columns, with intermediate values of 8 bits. Cost per direction: `3 * width * height` of the
+ * target times the filter's width in source pixels.
  * @throws {ArgumentError} for a size that is not positive
- * Cost: `3 * width * height` of the target times the filter's width in source pixels, per direction.
  */
 export function resizeImage(image: RgbImage, width: number, height: number, filter: ResizeFilter): RgbImage {
   for (const [argument, value] of Object.entries({ width, height })) {

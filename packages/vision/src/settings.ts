@@ -4,26 +4,26 @@ import { maxPixels } from './image.js';
 import type { Normalization } from './patches.js';
 import type { ResizeFilter } from './resize.js';
 
-/** Settings of `preprocessor_config.json`, or the same from another file. */
+/** The settings of `preprocessor_config.json`, which may come from another file. */
 export type ProcessorSettings = Readonly<Record<string, unknown>>;
 
-/** A size of images: both edges, or the one of them that is given. */
+/** A size of images: both edges, or only the shortest or longest one. */
 export type Size =
   | { readonly width: number; readonly height: number }
   | { readonly shortest: number }
   | { readonly longest: number };
 
-/** Numbers of Pillow's `Resampling`. */
+/** Filters by their numbers in Pillow's `Resampling`. */
 const filters: Readonly<Record<number, ResizeFilter>> = { 1: 'lanczos', 2: 'bilinear', 3: 'bicubic', 4: 'box' };
 
-/** Largest edge in settings of files: far more than any encoder takes. */
+/** Maximum edge in the settings of a file: far more than any encoder accepts. */
 const maxSettingEdge = 8192;
 
-/** The default range of pixels of Qwen2-VL. */
+/** The default minimum number of pixels of Qwen2-VL. */
 const usualMinPixels = 56 ** 2;
 const usualMaxPixels = 1280 * 28 ** 2;
 
-/** Grids in settings of files: the published models have up to 36. */
+/** Maximum number of grids in the settings of a file: published models have up to 36. */
 const maxGrids = 1024;
 
 /** Typed access to the settings. */
@@ -70,7 +70,7 @@ export class Settings {
     throw this.refusal(name, 'height and width, a shortest_edge or a longest_edge', value);
   }
 
-  /** A list of heights and widths, which are multiples of `unit` and make grids of at most `maxCells`. */
+  /** A list of heights and widths, which must be multiples of `unit` and yield grids of at most `maxCells`. */
   grids(name: string, unit: number, maxCells: number): readonly { readonly rows: number; readonly columns: number }[] {
     const value = this.#values[name];
     const isGrid = (size: unknown): size is [number, number] =>
@@ -92,7 +92,7 @@ export class Settings {
     return this.#edge(name, this.#values[name] ?? fallback);
   }
 
-  /** The least and the greatest number of pixels of an image, which `size` calls edges; the latter is `maxPixels` at most. */
+  /** The minimum and maximum number of pixels of an image, which `size` calls edges; the latter is limited to `maxPixels`. */
   pixelRange(): readonly [min: number, max: number] {
     const size = this.#values['size'] ?? {};
     if (!isRecord(size)) throw this.refusal('size', 'shortest_edge and longest_edge, numbers of pixels', size);

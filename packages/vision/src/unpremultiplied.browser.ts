@@ -1,4 +1,4 @@
-/** Reads colors of transparent pixels with WebGL, which does not multiply them by alpha. */
+/** Reads colors of transparent pixels with WebGL, which does not premultiply them by alpha. */
 
 export interface Bitmap {
   readonly width: number;
@@ -30,12 +30,12 @@ export interface WebGl {
   getExtension(name: 'WEBGL_lose_context'): { loseContext(): void } | null;
 }
 
-/** Every WebGL 2 has textures of this size. */
+/** Texture size that every WebGL 2 implementation supports. */
 const maxTileSize = 2048;
 
 /**
  * The pixels `[height, width, 4]` of a bitmap that was decoded with `premultiplyAlpha: 'none'`.
- * @param crop a part of the bitmap as another one
+ * @param crop creates a bitmap of a part of the bitmap
  */
 export async function readUnpremultiplied(
   { width, height }: Bitmap,

@@ -1,4 +1,4 @@
-/** Pixels and tiles equal those of Pillow and of the processors of transformers; what is no image is refused. */
+/** Pixels and tiles equal those of Pillow and of the processors of transformers; files that are not images are rejected. */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -34,13 +34,13 @@ describe('decoding', () => {
     expect({ width, height, sha256: sha256([data]) }).toEqual(expected);
   });
 
-  test('a Buffer in memory that it shares with others', async () => {
+  test('a Buffer that shares its memory with others is decoded', async () => {
     const shared = Buffer.concat([fixture('wide.png'), fixture('tall.jpg')]);
     const { data } = await decodeImage(shared.subarray(fixture('wide.png').length));
     expect(sha256([data])).toBe(golden.images['tall.jpg']?.sha256);
   });
 
-  test('images that are asked for together decode in turn, also after a broken one', async () => {
+  test('concurrent decoding works one image at a time, also after a broken one', async () => {
     const broken = fixture('tall.jpg');
     broken.fill(0, 160);
     const names = ['tall.jpg', 'gray.jpg', 'lossy.webp', 'wide.png'];
@@ -102,7 +102,7 @@ describe('processors', () => {
     }
   });
 
-  test.each(Object.keys(golden.settings))('%s refuses a strip, which would be resized to gigabytes', (name) => {
+  test.each(Object.keys(golden.settings))('%s rejects a strip that would be resized to gigabytes', (name) => {
     const processor = createImageProcessor(golden.settings[name] as ProcessorSettings, 'preprocessor_config.json');
     const strip = { width: 1, height: 201, data: new Uint8Array(3 * 201) };
     const message = 'strip.png: size: expected edges in a ratio of at most 200, got 1 x 201 pixels';
