@@ -133,7 +133,7 @@ test('a model is read from a bucket: a file, one in parts, a folder', async () =
   expect(await run(`${bucket}/folder/`)).toEqual(await run(demo));
   const none = await run(`${bucket}/none.gguf`);
   expect(none).toMatchObject({ code: 1, stdout: '' });
-  expect(none.stderr).toContain(`${bucket}/none.gguf: there is no such content`);
+  expect(none.stderr).toContain(`${bucket}/none.gguf: no such content`);
 });
 
 test('a server keeps files and batches in a bucket, also when it is restarted in the middle', async () => {

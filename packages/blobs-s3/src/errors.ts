@@ -1,8 +1,8 @@
-/** What the errors of the S3 client say, as errors of blob stores. */
+/** Converts errors of the S3 client to errors of blob stores. */
 import { BlobError, existingBlob, missingBlob, reasonOfStatus, type BlobErrorReason } from '@winnow/jobs';
 import { WinnowError } from '@winnow/tensor';
 
-/** By the codes of the S3 API. */
+/** Reasons by error codes of the S3 API. */
 const reasonsOfCodes: Readonly<Record<string, BlobErrorReason>> = {
   NoSuchKey: 'missing',
   NotFound: 'missing',
@@ -18,7 +18,7 @@ interface ClientError extends Error {
   readonly $metadata?: { readonly httpStatusCode?: number };
 }
 
-/** @param source URL of the object @param signal of the call, whose reason is thrown as it is */
+/** @param source URL of the object @param signal signal of the call, whose reason is thrown unchanged */
 export function s3Error(error: unknown, source: string, what: string, signal?: AbortSignal): unknown {
   if (signal?.aborted === true) return signal.reason;
   if (WinnowError.isInstance(error) || !(error instanceof Error)) return error;

@@ -1,4 +1,4 @@
-/** A multipart upload: begun or continued, part by part, completed or discarded. */
+/** A multipart upload: started or resumed, sent part by part, then completed or discarded. */
 import { createHash } from 'node:crypto';
 import {
   AbortMultipartUploadCommand,
@@ -18,7 +18,7 @@ import { CapacityError } from '@winnow/tensor';
 export interface ObjectPlace {
   readonly client: S3Client;
   readonly bucket: string;
-  /** In the bucket. */
+  /** Key within the bucket. */
   readonly key: string;
 }
 
@@ -26,7 +26,7 @@ export function sendOptions(signal: AbortSignal | undefined): { readonly abortSi
   return signal === undefined ? {} : { abortSignal: signal };
 }
 
-/** What the store has of a part. */
+/** A part that an unfinished upload has left in the store. */
 interface LeftPart {
   readonly sizeBytes: number;
   readonly etag: string;
@@ -56,7 +56,7 @@ export class MultipartUpload {
     this.#signal = signal;
   }
 
-  /** @param resume whether to go on with the latest unfinished upload of the object, if there is one */
+  /** @param resume whether to continue the latest unfinished upload of the object, if there is one */
   static async begin(place: ObjectPlace, resume: boolean, signal: AbortSignal | undefined): Promise<MultipartUpload> {
     const unfinished = resume ? await unfinishedId(place, signal) : undefined;
     if (unfinished !== undefined) {
@@ -68,7 +68,7 @@ export class MultipartUpload {
     return new MultipartUpload(place, id as string, new Map(), signal);
   }
 
-  /** Sends a part, unless the store has the same. @param number from 1 */
+  /** Sends a part, unless the store already has it. @param number from 1 */
   async send(number: number, part: Uint8Array): Promise<void> {
     if (number > maxParts) {
       const available = maxParts * part.byteLength;
@@ -98,14 +98,14 @@ export class MultipartUpload {
     await client.send(command, sendOptions(this.#signal));
   }
 
-  /** Has the store discard the parts. */
+  /** Discards the parts in the store. */
   async discard(): Promise<void> {
     const { client, bucket: Bucket, key: Key } = this.#place;
     await client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId: this.#id }));
   }
 }
 
-/** The latest one. There may be more uploads, also of keys that only begin with this one, than a page of the list has. */
+/** The id of the latest unfinished upload. The list has several pages, and contains uploads of all keys that begin with this one. */
 async function unfinishedId(
   { client, bucket, key }: ObjectPlace,
   signal: AbortSignal | undefined,
@@ -142,7 +142,7 @@ async function leftParts(
   return left;
 }
 
-/** By SHA-256 where the store reports it, else by the MD5 that is the ETag of a part; parts whose ETag is another are sent. */
+/** Compares SHA-256 if the store reports it, else MD5, which is usually the ETag of a part; parts with any other ETag are sent again. */
 function isSame({ sizeBytes, etag, sha256 }: LeftPart, part: Uint8Array, expected: string): boolean {
   if (sizeBytes !== part.byteLength) return false;
   if (sha256 !== undefined) return sha256 === expected;

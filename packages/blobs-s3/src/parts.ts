@@ -1,6 +1,6 @@
-/** Content in parts of one size, and how many of them are sent at once. */
+/** Splits content into parts of equal size, and limits how many are sent at once. */
 
-/** Parts of `partBytes`, the last one of at most as many; none for no content. Each has memory of its own. */
+/** Parts of `partBytes`; the last one may be shorter, and empty content has none. No two parts share memory. */
 export async function* partsOf(
   content: AsyncIterable<Uint8Array>,
   partBytes: number,
@@ -22,7 +22,7 @@ export async function* partsOf(
   if (filled > 0) yield part.subarray(0, filled);
 }
 
-/** Runs up to `limit` tasks at once, and fails with the first error. */
+/** Runs up to `limit` tasks concurrently, and fails with the first error. */
 export class Window {
   readonly #limit: number;
   readonly #running = new Set<Promise<void>>();
@@ -32,7 +32,7 @@ export class Window {
     this.#limit = limit;
   }
 
-  /** Resolves when the task has begun. */
+  /** Resolves when the task has started. */
   async add(task: () => Promise<void>): Promise<void> {
     while (this.#running.size >= this.#limit) await Promise.race(this.#running);
     this.#check();

@@ -9,11 +9,11 @@ import { sendOptions, type ObjectPlace } from './multipart-upload.node.js';
 export interface ReadPlace extends ObjectPlace {
   /** Name in errors. */
   readonly source: string;
-  /** Of a read without progress. */
+  /** Maximum number of consecutive attempts without progress. */
   readonly maxAttempts: number;
 }
 
-/** The client itself waits between its attempts to send a request. */
+/** Short, because the client itself waits between its attempts to send a request. */
 const retryDelayMs = 50;
 
 export async function* readObject(place: ReadPlace, options: ReadBlobOptions): AsyncGenerator<Uint8Array, void, void> {
@@ -25,7 +25,7 @@ export async function* readObject(place: ReadPlace, options: ReadBlobOptions): A
   yield* readStream({ source, maxAttempts, retryDelayMs, open, errorOf }, options);
 }
 
-/** The answer to a read of no bytes, of which there is no range. */
+/** Answers a read of zero bytes, for which no range exists. */
 async function find(
   { client, bucket: Bucket, key: Key }: ReadPlace,
   etag: string | undefined,
@@ -36,7 +36,7 @@ async function find(
   return { sizeBytes, body: nothing(), version: ETag };
 }
 
-/** Of the version that was found, or none. */
+/** Requests bytes of the given version, or of any version without one. */
 async function get(
   place: ReadPlace,
   offset: number,
@@ -45,7 +45,7 @@ async function get(
   signal: AbortSignal | undefined,
 ): Promise<BlobAnswer> {
   const { client, bucket: Bucket, key: Key } = place;
-  // an empty object has no ranges, but an answer without one
+  // an empty object has no ranges, so it is requested without one
   const isWhole = offset === 0 && end === undefined;
   const range = isWhole ? {} : { Range: `bytes=${offset}-${end === undefined ? '' : end - 1}` };
   const command = new GetObjectCommand({ Bucket, Key, ...range, ...conditionOf(etag) });

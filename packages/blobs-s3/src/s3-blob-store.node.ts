@@ -35,19 +35,19 @@ export interface S3Credentials {
 export interface S3BlobStoreOptions {
   /** URL of a compatible service. Default: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, else that of AWS. */
   readonly endpoint?: string;
-  /** Default: `AWS_REGION` or the profile of AWS, else `us-east-1`. */
+  /** Default: `AWS_REGION` or the AWS profile, else `us-east-1`. */
   readonly region?: string;
-  /** Default: where the AWS SDK looks: environment, profile, web identity, metadata of the instance. */
+  /** Default: as the AWS SDK finds them: environment, profile, web identity, instance metadata. */
   readonly credentials?: S3Credentials;
-  /** Whether the bucket is in the path of URLs, not in the host. Default: with an endpoint. */
+  /** Whether URLs have the bucket in their path instead of their host. Default: true with an endpoint. */
   readonly isPathStyle?: boolean;
-  /** Content above this size is sent in parts of it, of which there may be 10,000; at least 5 MiB. Default 16 MiB. */
+  /** Content above this size is sent in parts of this size, of which there may be 10,000; at least 5 MiB. Default 16 MiB. */
   readonly partBytes?: number;
-  /** Maximum number of parts sent at once. Memory of a write: one more than these. Default 3. */
+  /** Maximum number of parts sent at once; a write holds one more in memory. Default 3. */
   readonly concurrency?: number;
-  /** Maximum number of attempts of each request, and of a read without progress. Default 5. */
+  /** Maximum number of attempts per request, and of consecutive attempts of a read without progress. Default 5. */
   readonly maxAttempts?: number;
-  /** Maximum time to connect, and then without a byte, in milliseconds. Default 10 000. */
+  /** Maximum time in milliseconds to connect, and then to wait for more bytes. Default 10 000. */
   readonly timeoutMs?: number;
 }
 
@@ -65,7 +65,7 @@ const optionNames: OptionNames<S3BlobStoreOptions> = {
 const minPartBytes = 5 * 2 ** 20;
 
 /**
- * The objects of a bucket whose keys begin with a prefix. `ifAbsent` is atomic where the service knows `If-None-Match` of
+ * The objects of a bucket whose keys begin with a prefix. `ifAbsent` is atomic if the service supports `If-None-Match` for
  * writes.
  * @param url `s3://bucket` or `s3://bucket/prefix`
  * @throws {ArgumentError}
@@ -96,7 +96,7 @@ function createClient(options: S3BlobStoreOptions & { readonly timeoutMs: number
     ...(credentials === undefined ? {} : { credentials: { ...credentials } }), // the client adds to them
     ...(maxAttempts === undefined ? {} : { maxAttempts }),
     forcePathStyle: options.isPathStyle ?? endpoint !== undefined,
-    // checksums of other kinds than ours, which compatible services may not know
+    // the SDK's own checksums, which compatible services may not support
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
     requestHandler: { connectionTimeout: timeoutMs, socketTimeout: timeoutMs },
@@ -130,7 +130,7 @@ class S3BlobStore implements BlobStore {
     checkOptions(options, writeOptionNames);
     const { ifAbsent = false, signal } = options;
     const source = this.#urlOf(key);
-    // most contents that exist are found here, before anything is sent
+    // finds most existing contents before anything is sent
     if (ifAbsent && (await this.stat(key, callOf(signal))) !== undefined) throw existingBlob(source);
     const checksum = new Checksum();
     const parts = partsOf(counted(content, checksum, signal), this.#limits.partBytes);

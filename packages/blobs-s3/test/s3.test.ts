@@ -26,7 +26,7 @@ function open(prefix: string, options: S3BlobStoreOptions = {}): BlobStore {
 
 describeBlobStore({ name: 'in S3', open: async () => ({ store: open('suite/') }) });
 
-/** Two and a half parts in pieces that do not fit them. */
+/** Two and a half parts, in pieces of another size. */
 const pieces = Array.from({ length: 13 }, (_, piece) =>
   Uint8Array.from({ length: 1_000_003 }, (_value, i) => (i * 31 + piece * 17) & 255),
 );
@@ -63,7 +63,7 @@ async function run(argv: readonly string[], environment: Readonly<Record<string,
   return { signal, stderr };
 }
 
-/** Uploads two parts and a half, and dies before the rest. */
+/** Uploads two and a half parts, and dies before the rest. */
 const program = `
 const { createS3BlobStore } = await import(${JSON.stringify(new URL('../src/index.node.ts', import.meta.url).href)});
 const store = createS3BlobStore(process.argv[1], { partBytes: ${partBytes}, concurrency: 1 });
@@ -88,7 +88,7 @@ describe('content in parts', () => {
     expect(server.requests.map((line) => line.slice(0, 4))).toEqual(['GET ', 'GET ', 'GET ']);
   });
 
-  it('is discarded when its checksum is another one, or the content fails', async () => {
+  it('is discarded when its checksum is wrong, or reading the content fails', async () => {
     const store = open('discarded');
     await expect(store.write('a', pieces, { sha256: '0'.repeat(64) })).rejects.toMatchObject({ reason: 'checksum' });
     await expect(store.write('a', pieces, { sha256: '0'.repeat(64), resume: true })).rejects.toMatchObject({
@@ -104,8 +104,8 @@ describe('content in parts', () => {
   });
 });
 
-describe('an upload that was left', () => {
-  it('continues after the process was killed; parts that differ are sent again', async () => {
+describe('an unfinished upload', () => {
+  it('is resumed after the process was killed; parts that differ are sent again', async () => {
     const url = `s3://${server.bucket}/resumed`;
     const argv = [...sourceArguments, '--input-type=module', '-e', program, url];
     const child = await run(argv, server.environment);
@@ -121,7 +121,7 @@ describe('an upload that was left', () => {
     expect(server.uploads()).toEqual([]);
   });
 
-  it('continues the latest of more uploads than a page of the list has', async () => {
+  it('is the latest one, also when the list of uploads has several pages', async () => {
     const store = open('many');
     async function* failing(): AsyncGenerator<Uint8Array, void, void> {
       yield* pieces.slice(0, 11);
@@ -135,7 +135,7 @@ describe('an upload that was left', () => {
     server.expireUploads();
   });
 
-  it('says that the store has discarded the parts', async () => {
+  it('fails with the reason when the store has discarded its parts', async () => {
     const store = open('expired');
     async function* slow(): AsyncGenerator<Uint8Array, void, void> {
       yield* pieces;
@@ -153,7 +153,7 @@ describe('a service that fails', () => {
     s3Failure(response, 503, 'SlowDown');
   };
 
-  it('is asked again, a limited number of times', async () => {
+  it('is retried a limited number of times', async () => {
     const store = open('busy', { maxAttempts: 3 });
     server.next.push(busy, busy);
     await store.write('a', [Uint8Array.of(1, 2, 3)]);
@@ -162,7 +162,7 @@ describe('a service that fails', () => {
     await expect(store.stat('a')).rejects.toMatchObject({ name: 'BlobError', reason: 'unavailable' });
   });
 
-  it('is not mistaken for one that refuses', async () => {
+  it('is not mistaken for one that denies access', async () => {
     server.next.push((request, response) => {
       request.resume();
       s3Failure(response, 400, 'BadDigest');
@@ -174,7 +174,7 @@ describe('a service that fails', () => {
     await expect(gone.stat('a')).rejects.toMatchObject({ reason: 'unavailable' });
   });
 
-  it('reads no mixture of two versions', async () => {
+  it('never mixes two versions in a read', async () => {
     const store = open('versions');
     await store.write('a', pieces.slice(0, 4));
     // between the lost connection and the next one

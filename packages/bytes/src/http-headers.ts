@@ -34,7 +34,7 @@ export function isTransient(status: number): boolean {
   return [408, 425, 429, 500, 502, 503, 504].includes(status);
 }
 
-/** Longest `Retry-After` that is respected: readers have given up by the time that a longer one is over. */
+/** Longest `Retry-After` that is respected: no reader waits for longer ones. */
 const maxRetryAfterMs = 30_000;
 
 /** `Retry-After` in seconds as milliseconds, at most 30 s; 0 when absent or a date. */

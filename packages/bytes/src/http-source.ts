@@ -34,7 +34,7 @@ const httpSourceNames: OptionNames<HttpSourceOptions> = {
 };
 
 /**
- * Largest file that is taken whole from a server that ignores `Range`. The largest tokenizers have 35 MB; weights would
+ * Largest file that is read completely from a server that ignores `Range`. The largest tokenizers have 35 MB; weights would
  * fill the memory before anything could be planned.
  */
 export const MAX_WHOLE_BYTES: number = 64 * 1024 * 1024;
@@ -48,9 +48,9 @@ export class HtmlPageError extends IoError {
 }
 
 /**
- * Opens `url` with a request for its first byte, which reveals the size and whether the server supports ranges. From a
- * server that does not, a file of up to `MAX_WHOLE_BYTES` comes whole, into memory. Redirects are followed on each
- * request. Closing aborts the reads in flight.
+ * Opens `url` with a request for its first byte, which reveals the size and whether the server supports ranges. If it does
+ * not, a file of up to `MAX_WHOLE_BYTES` is read into memory. Redirects are followed on each request. Closing aborts the
+ * reads in flight.
  * @throws {HtmlPageError} when the answer is a page of HTML
  * @throws {IoError} when the server does not respond, has no such file, or sends a large file only as a whole
  */
@@ -214,13 +214,13 @@ class HttpSource implements ByteSource {
     return new HtmlPageError({ source: this.name, message });
   }
 
-  /** Looks at the start of a file whose first byte is that of a page. */
+  /** Rejects a page of HTML, for a file whose first byte is that of a page. */
   async #refusePage(signal: AbortSignal): Promise<void> {
     const response = await this.#send({ range: `bytes=0-${pageStartBytes - 1}` }, signal);
     if (startsPage(await this.#firstBytes(response, pageStartBytes, signal))) throw this.#pageError();
   }
 
-  /** At most `limit` bytes of a body, of which the rest is not transferred. */
+  /** At most `limit` bytes of a body; the rest is not transferred. */
   async #firstBytes(response: Response, limit: number, signal: AbortSignal): Promise<Uint8Array> {
     const bytes = new Uint8Array(limit);
     let filled = 0;

@@ -1,4 +1,4 @@
-/** A connection to Redis with the scripts of the store, which waits for a server that is being restarted. */
+/** A connection to Redis with the scripts of the store. It waits for a server that is being restarted. */
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { RedisConnection } from 'bullmq';
 import { Redis } from 'ioredis';
@@ -14,7 +14,7 @@ export class ScriptConnection implements Scripts {
   readonly #maxWaitMs: number;
   #isOpen = true;
   #client: Awaited<RedisConnection['client']> | undefined;
-  /** What the connection last failed with. */
+  /** The last error of the connection. */
   #lastError: unknown;
 
   private constructor(source: string, url: string, prefix: string, maxWaitMs: number) {
@@ -23,7 +23,7 @@ export class ScriptConnection implements Scripts {
     this.#maxWaitMs = maxWaitMs;
     const retryStrategy = (count: number): number => Math.min(1000, 50 * 2 ** Math.min(count, 5));
     this.#redis = new Redis(url, { maxRetriesPerRequest: null, retryStrategy, lazyConnect: false });
-    // ioredis throws errors that nobody listens to
+    // ioredis throws errors without a listener
     this.#redis.on('error', (error) => (this.#lastError = error));
     this.#connection = new RedisConnection(this.#redis, { shared: true, blocking: false, skipVersionCheck: true });
     this.#connection.on('error', (error) => (this.#lastError = error));
@@ -76,7 +76,7 @@ export class ScriptConnection implements Scripts {
     this.#redis.disconnect();
   }
 
-  /** A server that is restarted answers later, and what was sent before is sent again. */
+  /** Waits for a server that is being restarted; unanswered commands are sent again. */
   #withinTime<T>(work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
@@ -95,7 +95,7 @@ export class ScriptConnection implements Scripts {
   }
 }
 
-/** Of the oldest server that knows the commands of the scripts. */
+/** The oldest server version that has the commands of the scripts. */
 const minVersion = [6, 2] as const;
 
 const fieldOf = (info: string, name: string): string | undefined =>
@@ -108,7 +108,7 @@ function checkVersion(source: string, info: string): void {
   throw new IoError({ source, message: `expected Redis ${minVersion.join('.')} or later, got ${version}` });
 }
 
-/** @throws {IoError} for a server that forgets jobs when it ends, or when it is full */
+/** @throws {IoError} for a server that loses jobs when it ends or is full */
 function checkPersistence(source: string, info: string): void {
   if (fieldOf(info, 'aof_enabled') === '0') {
     throw new IoError({

@@ -1,4 +1,4 @@
-/** Connections to PostgreSQL with the functions of the store, which wait for a server that is being restarted. */
+/** Connections to PostgreSQL with the functions of the store. They wait for a server that is being restarted. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ArgumentError, FormatError, IoError, ReleasedError } from '@winnow/tensor';
 import pg from 'pg';
@@ -10,7 +10,10 @@ import { sourceOf } from './source.js';
 /** Marks a schema as ours, as its comment. */
 const mark = 'job store of Winnow, version 3';
 /** Calls run one at a time, by the lock of the schema; each connection plans their statements for itself. */
-const maxConnections = 2;
+/** The comment that marks a schema as a job store. */
+const mark = 'job store of Winnow, version 2';
+/** Several, so that heartbeats do not wait for a long listing. */
+const maxConnections = 4;
 const retryMs = 100;
 
 export class FunctionConnection implements Scripts {
@@ -26,11 +29,11 @@ export class FunctionConnection implements Scripts {
     this.#maxWaitMs = maxWaitMs;
     const times = { connectionTimeoutMillis: maxWaitMs, query_timeout: maxWaitMs };
     this.#pool = new pg.Pool({ connectionString: url, max: maxConnections, ...times });
-    // of idle connections, which the pool replaces
+    // errors of idle connections, which the pool replaces
     this.#pool.on('error', () => {});
   }
 
-  /** Creates the schema if it is missing. @throws {IoError} @throws {FormatError} for a schema of something else */
+  /** Creates the schema if it is missing. @throws {IoError} @throws {FormatError} for a schema that is not a job store */
   static async open(url: string, schema: string, maxWaitMs: number): Promise<FunctionConnection> {
     const connection = new FunctionConnection(url, schema, maxWaitMs);
     try {
@@ -94,8 +97,8 @@ export class FunctionConnection implements Scripts {
   }
 
   /**
-   * A server that is restarted answers later. A call that was executed but not answered has the same effect twice as once, although a
-   * holder may be told that it lost what it has just ended.
+   * Waits for a server that is being restarted, and repeats calls that were not answered. Repeating a call that was executed changes
+   * nothing, although its holder may get `lost` for a job that it has just ended.
    */
   async #withinTime<T>(work: () => Promise<T>): Promise<T> {
     const endMs = performance.now() + this.#maxWaitMs;
@@ -118,7 +121,7 @@ export class FunctionConnection implements Scripts {
   }
 }
 
-/** Classes and codes of errors of a server that starts, ends or is overtaken, and of lost connections. */
+/** SQLSTATE classes and codes of servers that start, stop or report a conflict, and of lost connections. */
 const transientCodes = /^(08...|57P0[123]|40001|40P01|ECONNREFUSED|ECONNRESET|EPIPE|ETIMEDOUT)$/;
 
 function isTransient(error: Error): boolean {

@@ -1,4 +1,4 @@
-/** A job store in PostgreSQL, for processes of any number of machines. */
+/** A job store in PostgreSQL, for processes on any number of machines. */
 import { checkInteger, type JobStore } from '@winnow/jobs';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { FunctionConnection } from './postgres-connection.node.js';
@@ -8,9 +8,9 @@ import { sourceOf } from './source.js';
 export interface PostgresJobStoreOptions {
   /** Schema of its tables and functions, which is created if it is missing. Default `winnow_jobs`. */
   readonly schema?: string;
-  /** Time in milliseconds that a call waits for a server that does not answer, such as one that is restarted. Default 60 000. */
+  /** Maximum time in milliseconds that a call waits for a server that does not answer, for example during a restart. Default 60 000. */
   readonly maxWaitMs?: number;
-  /** Time in milliseconds between looks for events. Default 200. */
+  /** Interval in milliseconds at which events are polled. Default 200. */
   readonly pollMs?: number;
   /** Milliseconds since 1970. Default: the clock of the server. */
   readonly now?: () => number;
@@ -19,12 +19,12 @@ export interface PostgresJobStoreOptions {
 const optionNames: OptionNames<PostgresJobStoreOptions> = { schema: true, maxWaitMs: true, pollMs: true, now: true };
 
 /**
- * Opens the store, which processes of any number of machines may share. What a call has returned survives the end of every
- * process, also of the server, as long as the server has `fsync` and `synchronous_commit`.
+ * Opens the store, which processes on any number of machines may share. Once a call has returned, its effect survives the end of
+ * every process, including the server, if the server has `fsync` and `synchronous_commit`.
  * @param url `postgres://[user:password@]host[:port]/database`; `?sslmode=verify-full` for TLS
  * @throws {ArgumentError} for an invalid URL or option
  * @throws {IoError} when the server cannot be reached
- * @throws {FormatError} for a schema of something else, or of another version
+ * @throws {FormatError} for a schema that is not a job store, or has another version
  */
 export async function openPostgresJobStore(url: string, options: PostgresJobStoreOptions = {}): Promise<JobStore> {
   checkOptions(options, optionNames);

@@ -1,4 +1,4 @@
-/** A job store in Redis, for processes of any number of machines. */
+/** A job store in Redis, for processes on any number of machines. */
 import { checkInteger, checkText, type JobStore } from '@winnow/jobs';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { ScriptConnection } from './connection.node.js';
@@ -6,13 +6,13 @@ import { ScriptJobStore } from './script-job-store.node.js';
 import { sourceOf } from './source.js';
 
 export interface RedisJobStoreOptions {
-  /** Begins all keys of the store, so that several stores fit one server. Default `winnow-jobs`. */
+  /** Prefix of all keys of the store, so that one server can hold several stores. Default `winnow-jobs`. */
   readonly prefix?: string;
-  /** Time in milliseconds that a call waits for a server that does not answer, such as one that is restarted. Default 60 000. */
+  /** Maximum time in milliseconds that a call waits for a server that does not answer, for example during a restart. Default 60 000. */
   readonly maxWaitMs?: number;
-  /** Whether the server may lose jobs when it ends or is full. Default false: it must have `appendonly yes` and no eviction. */
+  /** Accept a server that loses jobs when it ends or is full. Default false: it must have `appendonly yes` and no eviction. */
   readonly isVolatileAllowed?: boolean;
-  /** Time in milliseconds between looks for events. Default 200. */
+  /** Interval in milliseconds at which events are polled. Default 200. */
   readonly pollMs?: number;
   /** Milliseconds since 1970. Default: the clock of the server. */
   readonly now?: () => number;
@@ -26,8 +26,8 @@ const optionNames: OptionNames<RedisJobStoreOptions> = {
   now: true,
 };
 /**
- * Opens the store, which processes of any number of machines may share. What a call has returned survives the end of every
- * process, also of the server.
+ * Opens the store, which processes on any number of machines may share. Once a call has returned, its effect survives the end of
+ * every process, including the server.
  * @param url `redis://[user:password@]host[:port][/database]`, or `rediss://` for TLS
  * @throws {ArgumentError} for an invalid URL or option
  * @throws {IoError} when the server cannot be reached, or would lose jobs

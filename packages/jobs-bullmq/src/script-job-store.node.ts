@@ -1,4 +1,4 @@
-/** A job store whose calls are scripts on a server, each of which runs alone, all or nothing. */
+/** A job store whose calls are scripts on a server; each runs atomically. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -38,7 +38,7 @@ import type { ScriptName } from './scripts/index.js';
 /** Reply of a script: texts, numbers, and lists of these. */
 export type Reply = string | number | null | readonly Reply[];
 
-/** A connection to a server that has the scripts, which waits for one that is being restarted. */
+/** A connection to a server that has the scripts. It waits for a server that is being restarted. */
 export interface Scripts {
   readonly isOpen: boolean;
   /** @throws {ArgumentError} for values that no call can have */
@@ -50,7 +50,7 @@ export interface Scripts {
 
 const eventsPerRead = 500;
 const jobsPerRead = 200;
-/** Jobs that one call of the script looks at, while it blocks the server. */
+/** Maximum number of jobs that one call of the script examines, because it blocks the server. */
 const jobsPerLook = 2000;
 /** What one call changes at most, while it blocks the server. */
 const changesPerCall = 100;
@@ -72,7 +72,7 @@ function errorValues(error: JobError | undefined): string[] {
 
 const lapsed: readonly string[] = [lapsedError.code, lapsedError.message];
 
-/** Priorities in the order of texts, the highest first. */
+/** Encodes a priority as text that sorts the highest one first. */
 function orderOf(priority: number): string {
   return (2n ** 53n - BigInt(priority)).toString().padStart(17, '0');
 }
@@ -190,9 +190,9 @@ export class ScriptJobStore implements JobStore {
   events(options: EventOptions): AsyncIterable<JobEvent> {
     checkOptions(options, eventOptionNames);
     if (!this.#connection.isOpen) throw new ReleasedError('job store');
-    // asked for before any later call, whose events belong to those from now on
+    // requested before any later call, so that its events are included
     const start = options.after === undefined ? this.#readEvents('', options.batchId) : undefined;
-    start?.catch(() => {}); // thrown to whoever iterates
+    start?.catch(() => {}); // the iteration throws it
     return this.#follow(options, start);
   }
 

@@ -1,4 +1,4 @@
-/** The address of a server for errors: without user, password and options. */
+/** The address of a server for error messages: without user, password and options. */
 export function sourceOf(url: string): string {
   const parsed = URL.parse(url);
   return parsed === null ? 'no URL' : `${parsed.protocol}//${parsed.host}${parsed.pathname}`;

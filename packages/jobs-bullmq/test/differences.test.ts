@@ -22,7 +22,7 @@ type Step = (pair: Pair) => Promise<void>;
 const leaseMs = 100;
 const batch = fc.constantFrom('alpha', 'beta');
 
-/** @returns what both have returned */
+/** @returns the answers of both stores */
 async function both<T>(
   pair: Pair,
   act: (store: JobStore, which: 0 | 1) => Promise<T>,

@@ -59,7 +59,7 @@ describe.skipIf(postgresProgram === undefined)('with postgres', () => {
     for (const store of stores) await store.close();
   });
 
-  it('refuses a schema of something else, and texts that PostgreSQL cannot store', async () => {
+  it('rejects a schema that is not a job store, and texts that PostgreSQL cannot store', async () => {
     const client = new pg.Client(server.url);
     await client.connect();
     await client.query('CREATE SCHEMA other');

@@ -47,7 +47,7 @@ describe.skipIf(redisProgram === undefined)('with redis-server', () => {
   it('claims once when the reply is lost', () =>
     checkLostReply(server.url, (url) => openRedisJobStore(url, { prefix: 'lost' })));
 
-  it('leaves nothing behind of a batch that is removed', async () => {
+  it('leaves nothing behind when a batch is removed', async () => {
     const { Redis } = await import('ioredis');
     const redis = new Redis(server.url);
     const store = await openRedisJobStore(server.url, { prefix: 'left' });
@@ -63,7 +63,7 @@ describe.skipIf(redisProgram === undefined)('with redis-server', () => {
     await redis.quit();
   });
 
-  it('refuses a server that forgets jobs, unless it may', async () => {
+  it('rejects a server that may lose jobs, unless that is allowed', async () => {
     for (const [settings, message] of [
       [['--appendonly', 'no'], /expected 'appendonly yes', got 'no'/],
       [['--appendonly', 'yes', '--maxmemory-policy', 'allkeys-lru'], /'noeviction', got 'allkeys-lru'/],

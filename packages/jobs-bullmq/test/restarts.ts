@@ -10,7 +10,7 @@ interface Server {
   stop(): Promise<void>;
 }
 
-/** The store still has what it answered before; ends the server. */
+/** Checks that the store still has everything after a restart; ends the server. */
 export async function checkRestart(server: Server, open: () => Promise<JobStore>): Promise<void> {
   let store: JobStore | undefined;
   try {
@@ -60,7 +60,7 @@ async function losingReplies(url: string): Promise<{ url: string; loseReply(): v
   };
 }
 
-/** A claim whose reply is lost is sent again, and returns what it had claimed. */
+/** Checks that a claim whose reply is lost is sent again, and returns the same jobs. */
 export async function checkLostReply(url: string, open: (url: string) => Promise<JobStore>): Promise<void> {
   const proxy = await losingReplies(url);
   const store = await open(proxy.url);

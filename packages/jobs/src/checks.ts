@@ -1,4 +1,4 @@
-/** Checks of what callers of a job store pass. */
+/** Validation of the arguments of job stores. */
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import {
   jobPriorities,

@@ -1,51 +1,51 @@
 /**
- * The contract of job stores: queues of jobs that outlive the processes that work on them. Delivery is at least once, and
- * a job has one result: the first that its holder records. Times are milliseconds since 1970.
+ * The contract of job stores: queues of jobs that outlive the processes that run them. Delivery is at least once, and a job
+ * has one result: the first one that its holder records. Times are milliseconds since 1970.
  */
 
 /**
- * `waiting` jobs can be claimed (after their delay, if they failed before), `running` ones have a holder. The other
- * states are final.
+ * `waiting` jobs can be claimed (after a delay, if they failed before); `running` jobs have a holder. The other states are
+ * final.
  */
 export type JobState = 'waiting' | 'running' | 'completed' | 'failed' | 'canceled' | 'expired';
 
 export const jobStates: readonly JobState[] = ['waiting', 'running', 'completed', 'failed', 'canceled', 'expired'];
 
-/** Batches of users that wait for them come before others. Any other integers work, too. */
+/** Usual priorities: jobs that a user waits for come first. Any other integers work, too. */
 export const jobPriorities: { readonly interactive: number; readonly batch: number } = { interactive: 10, batch: 0 };
 
 export interface NewJob {
-  /** Identity within its batch: a job of a known id is not added again. */
+  /** Identifies the job within its batch: a job with a known id is not added again. */
   readonly customId: string;
   /** Position within its batch, such as its line: unique, from 0. */
   readonly index: number;
-  /** What to do, as text that its worker can read. */
+  /** The work to do, as text that the worker understands. */
   readonly payload: string;
   /**
-   * Jobs of a batch are claimed in the order of their groups, then of their positions, so that what they share is still
-   * there for the next. Default: the empty string.
+   * Jobs of a batch are claimed in the order of their groups, then of their positions, so that consecutive jobs can share
+   * work, such as a cached prefix. Default: the empty string.
    */
   readonly group?: string;
   /** Queue from which it is claimed. Default: the queue of the call. */
   readonly queue?: string;
-  /** Makes it a job that has failed, for an input that cannot be tried. Default: it waits. */
+  /** Adds the job as failed, for an invalid input. Default: the job waits. */
   readonly error?: JobError;
 }
 
 export interface EnqueueOptions {
-  /** Who should claim the jobs, such as the model that they need. Default `default`. */
+  /** Queue of the jobs, such as the name of the model that they need. Default `default`. */
   readonly queue?: string;
   /** Jobs of a higher priority are claimed first. Default `jobPriorities.batch`. */
   readonly priority?: number;
   /** Number of claims after which a job that did not complete has failed. Default 3. */
   readonly maxAttempts?: number;
-  /** Time from which on the jobs can no longer be claimed. Default: none. */
+  /** Time after which the jobs can no longer be claimed. Default: none. */
   readonly expiresAtMs?: number;
 }
 
 export interface Enqueued {
   readonly numAdded: number;
-  /** Positions of jobs whose id is that of a job at another position of the batch. They were not added. */
+  /** Positions of jobs that were not added because a job at another position of the batch has the same id. */
   readonly conflicts: readonly number[];
 }
 
@@ -59,7 +59,7 @@ export interface ClaimOptions {
   /** Queues to claim from. Default: all. */
   readonly queues?: readonly string[];
   /**
-   * Whether the worker runs nothing else: only then it gets a suspect, and nothing with it. Default true.
+   * Whether the worker runs nothing else: only then can it get a suspect, which it then gets alone. Default true.
    */
   readonly alone?: boolean;
 }
@@ -74,18 +74,18 @@ export interface ClaimedJob {
   /** Number of this claim, from 1. */
   readonly attempt: number;
   /**
-   * Whether its workers disappeared twice, or before its last attempt. It may be the reason, so it comes after the others of
-   * its batch, and its worker should run nothing else meanwhile: it takes no other job down with it.
+   * Whether its workers disappeared twice, or before its last attempt. The job may be the cause, so it is claimed after the
+   * others of its batch, and its worker should run nothing else meanwhile, which would fail with it.
    */
   readonly isSuspect: boolean;
   readonly token: string;
 }
 
 export interface JobError {
-  /** For programs, such as `lease_lapsed`. */
+  /** Machine-readable code, such as `lease_lapsed`. */
   readonly code: string;
   readonly message: string;
-  /** What else a program needs to know about it. */
+  /** Further machine-readable information. */
   readonly detail?: string;
 }
 
@@ -96,10 +96,10 @@ export interface FailOptions {
   readonly delayMs?: number;
 }
 
-/** What a holder learns: whether the job is still its own, or why not. */
+/** Whether the job still belongs to the caller, or why not. */
 export type LeaseState = 'held' | 'canceled' | 'lost';
 
-/** What became of a failed job: it waits for the next attempt, or has failed. */
+/** The state of a job after a failure: it waits for the next attempt, or has failed for good. */
 export type FailState = 'waiting' | 'failed' | 'canceled' | 'lost';
 
 export interface JobInfo {
@@ -109,23 +109,23 @@ export interface JobInfo {
   readonly state: JobState;
   /** Number of claims so far. */
   readonly attempts: number;
-  /** What the last heartbeat reported, from 0 to 1. */
+  /** Progress that the last heartbeat reported, from 0 to 1. */
   readonly progress: number;
   readonly worker?: string;
-  /** Of completed jobs. */
+  /** The result of a completed job. */
   readonly result?: string;
-  /** Of failed jobs, and of waiting ones that failed before. */
+  /** The error of a failed job, or of a waiting one that failed before. */
   readonly error?: JobError;
   readonly startedAtMs?: number;
   readonly endedAtMs?: number;
 }
 
-/** What waits and runs in a queue. */
+/** The waiting and running jobs of a queue. */
 export interface QueueInfo {
   readonly queue: string;
   readonly waiting: number;
   readonly running: number;
-  /** Those that run its jobs, by name. */
+  /** Workers that run its jobs, by name. */
   readonly workers: readonly { readonly name: string; readonly running: number }[];
 }
 
@@ -153,7 +153,7 @@ export interface JobEvent {
 export interface EventOptions {
   /** Default: of all batches. */
   readonly batchId?: string;
-  /** Only later events than this sequence number. Default: those from now on. */
+  /** Only events after this sequence number. Default: events from now on. */
   readonly after?: number;
   /** Ends the events. */
   readonly signal: AbortSignal;
@@ -161,46 +161,46 @@ export interface EventOptions {
 
 export interface JobStore {
   /**
-   * Adds jobs to a batch, which begins with its first job. All or none of one call are added.
-   * @throws {ArgumentError} for an invalid job, or two with one position
+   * Adds jobs to a batch; the first job creates it. A call adds all of its jobs or none.
+   * @throws {ArgumentError} for an invalid job, or two jobs with the same position
    */
   enqueue(batchId: string, jobs: readonly NewJob[], options?: EnqueueOptions): Promise<Enqueued>;
   /**
-   * Claims the next jobs: by priority, then batches in the order in which they began. Jobs whose lease has lapsed are
-   * claimed again, or have failed after their last attempt.
+   * Claims the next jobs, by priority, then batches in the order in which they were created. Jobs whose lease has lapsed are
+   * claimed again, or fail after their last attempt.
    */
   claim(options: ClaimOptions): Promise<ClaimedJob[]>;
   /** Extends a lease. @param progress from 0 to 1 */
   heartbeat(job: ClaimedJob, leaseMs: number, progress?: number): Promise<LeaseState>;
-  /** Records the result. `lost`: another worker has claimed the job or recorded its result. */
+  /** Records the result. Returns `lost` when another worker has claimed the job or recorded its result. */
   complete(job: ClaimedJob, result: string): Promise<LeaseState>;
-  /** Records a failure; while there are attempts left, the job waits for the next one. */
+  /** Records a failure; the job waits for the next attempt while there are attempts left. */
   fail(job: ClaimedJob, error: JobError, options?: FailOptions): Promise<FailState>;
   /** Returns a job that was not tried. The attempt does not count. */
   release(job: ClaimedJob): Promise<LeaseState>;
-  /** Cancels all jobs of a batch that are not final. @returns how many */
+  /** Cancels all jobs of a batch that have not ended. @returns their number */
   cancel(batchId: string): Promise<number>;
   /** Jobs of a batch by position. An unknown batch has none. */
   list(batchId: string, options?: ListOptions): Promise<JobInfo[]>;
   counts(batchId: string): Promise<JobCounts>;
   /** Queues with jobs that wait or run, by name. */
   queues(): Promise<QueueInfo[]>;
-  /** Ids of the batches, in the order in which they began. */
+  /** Ids of the batches, in the order in which they were created. */
   batches(): Promise<string[]>;
-  /** Forgets a batch, its results and its events. @returns whether there was one */
+  /** Deletes a batch, its results and its events. @returns whether it existed */
   remove(batchId: string): Promise<boolean>;
   /** Events as they happen, in any process. */
   events(options: EventOptions): AsyncIterable<JobEvent>;
-  /** Ends the use of the store; jobs stay. May be called more than once. */
+  /** Closes the store; jobs remain. May be called more than once. */
   close(): Promise<void>;
 }
 
-/** The delay before the attempt after `attempt` failed ones: 1 s, doubled with each, at most 5 minutes. */
+/** The delay after `attempt` failed attempts: 1 s, doubled with each, at most 5 minutes. */
 export function retryDelayMs(attempt: number): number {
   return Math.min(300_000, 1000 * 2 ** (attempt - 1));
 }
 
-/** Of a job whose last worker disappeared. */
+/** The error of a job whose last worker disappeared. */
 export const lapsedError: JobError = {
   code: 'lease_lapsed',
   message: 'each worker that tried it stopped or stalled',

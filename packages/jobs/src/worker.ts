@@ -1,9 +1,9 @@
-/** Works on the jobs of a store: claims as many as run at once, extends their leases, and records what became of them. */
+/** The worker loop: claims as many jobs as can run at once, extends their leases, and records their outcomes. */
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { checkInteger, checkText } from './checks.js';
 import type { ClaimedJob, ClaimOptions, FailOptions, JobError, JobStore } from './job-store.js';
 
-/** Thrown by a handler: the error of the job, and whether another attempt could succeed. Other errors are tried again. */
+/** Thrown by a handler: the error of the job, and whether another attempt could succeed. After other errors, the job is retried. */
 export class JobFailure extends Error {
   override readonly name: string = 'JobFailure';
   readonly code: string;
@@ -19,7 +19,7 @@ export class JobFailure extends Error {
 }
 
 export interface JobContext {
-  /** Aborted when the job was canceled, or belongs to another worker by now; or when the worker must end. */
+  /** Aborted when the job is canceled or was claimed by another worker, or when the worker must stop. */
   readonly signal: AbortSignal;
   /** Reports progress with the next heartbeat. @param progress from 0 to 1 */
   readonly report: (progress: number) => void;
@@ -29,8 +29,8 @@ export interface JobContext {
 export type JobHandler = (job: ClaimedJob, context: JobContext) => Promise<string>;
 
 /**
- * Queues whose jobs share what a worker has for them, such as the sequences of a model. A suspect waits until all pools are idle;
- * when that takes long, the other pools wait for it.
+ * Queues whose jobs share a resource of the worker, such as the sequences of a model. A suspect waits until all pools are idle; if
+ * that takes long, the other pools stop claiming.
  */
 export interface WorkerPool {
   readonly queues: readonly string[];
@@ -46,21 +46,21 @@ export interface WorkerOptions {
   readonly handler: JobHandler;
   /** Time in milliseconds after which others may claim the jobs of a worker that disappeared. Default 30 000. */
   readonly leaseMs?: number;
-  /** Time in milliseconds between looks for jobs while there are none. Default 500. */
+  /** Interval in milliseconds at which the store is polled while there are no jobs. Default 500. */
   readonly pollMs?: number;
   /** Drain: no further job is claimed, and `runWorker` resolves when the running ones have ended. */
   readonly drain?: AbortSignal;
-  /** Running jobs are aborted and returned to the store. */
+  /** Stop: running jobs are aborted and returned to the store. */
   readonly signal?: AbortSignal;
-  /** Asked while nothing runs and nothing could be claimed. Default: never done. */
+  /** Called while nothing runs and nothing could be claimed; true ends the worker. Default: it never ends. */
   readonly isDone?: () => Promise<boolean>;
   /** Called after each job. */
   readonly onEnd?: (job: ClaimedJob, outcome: JobOutcome) => void;
-  /** Called when the store fails; the worker tries again. Default: the worker ends with the error. */
+  /** Called when the store fails; the worker then retries. Default: the worker ends with the error. */
   readonly onStoreError?: (error: unknown) => void;
 }
 
-/** `retrying`: it will be tried again. `given-back`: it was canceled, lost or returned. */
+/** `retrying`: the job will be tried again. `given-back`: it was canceled, lost or returned. */
 export type JobOutcome = 'completed' | 'failed' | 'retrying' | 'given-back';
 
 const workerOptionNames: OptionNames<WorkerOptions> = {
@@ -77,7 +77,7 @@ const workerOptionNames: OptionNames<WorkerOptions> = {
 };
 
 /**
- * Runs until it is drained, aborted or done. When it resolves, no job of it runs.
+ * Runs until it is drained, aborted or done. When it resolves, none of its jobs runs.
  * @throws {ArgumentError} for invalid options; errors of the store
  */
 export async function runWorker(store: JobStore, options: WorkerOptions): Promise<void> {
@@ -123,11 +123,11 @@ interface RunningJob {
   readonly job: ClaimedJob;
   readonly controller: AbortController;
   progress: number;
-  /** Its handler has ended: its result is recorded while another job runs in its place. */
+  /** Whether the handler has ended, so that another job can run while the result is recorded. */
   isRecording: boolean;
 }
 
-/** A pool that gets nothing beside others as often as this may have a suspect in front of its jobs. */
+/** A pool that got nothing this many times while others ran may have a suspect as its next job. */
 const refusalsPerLook = 4;
 
 /** Heartbeats per lease: two may be late. */
@@ -142,14 +142,14 @@ class Worker {
   readonly #running = new Map<RunningJob, Promise<void>>();
   /** Ends the sleep of the loop. */
   #endSleep: () => void = () => {};
-  /** Number of reasons so far to look for jobs: one ended, or the worker must. */
+  /** Number of events so far that require another turn: a job ended, or the worker must stop. */
   #numWakes = 0;
   #failure: { readonly error: unknown } | undefined;
-  /** How often an idle pool got nothing while others ran. */
+  /** Number of times that an idle pool got nothing while others ran. */
   readonly #refusals = new Map<Pool, number>();
-  /** Idle pools that got nothing: ends of jobs of other pools are no reason to ask for theirs. */
+  /** Idle pools that got nothing, which do not claim again just because a job of another pool ended. */
   readonly #resting = new Map<Pool, ReturnType<typeof setTimeout>>();
-  /** A pool with a suspect, for which the others end. */
+  /** A pool with a suspect, for which the other pools drain. */
   #suspected: Pool | undefined;
 
   constructor(store: JobStore, options: ResolvedOptions) {
@@ -182,7 +182,7 @@ class Worker {
     return signal?.aborted === true || drain?.aborted === true || this.#failure !== undefined;
   }
 
-  /** Claims what fits, and waits for the next occasion. @returns false when all is done */
+  /** Claims as many jobs as fit, and waits for the next event. @returns false when everything is done */
   async #turn(): Promise<boolean> {
     const { pollMs, isDone, pools } = this.#options;
     const numWakes = this.#numWakes;
@@ -201,7 +201,7 @@ class Worker {
     if (this.#suspected !== undefined && (this.#suspected !== pool || running.length > 0)) return;
     this.#suspected = undefined;
     const own = running.filter((each) => each.pool === pool);
-    // a store that records more slowly than it hands out must not pile up jobs
+    // limits the backlog when the store records more slowly than it hands out jobs
     const numRecorded = Math.min(concurrency, own.filter(({ isRecording }) => isRecording).length);
     const limit = concurrency - (own.length - numRecorded);
     if (limit <= 0 || this.#resting.has(pool)) return;
@@ -214,7 +214,7 @@ class Worker {
     if (isRefused && (this.#refusals.get(pool) ?? 0) % refusalsPerLook === 0) await this.#look(pool, claim);
   }
 
-  /** Without it, a suspect and the jobs behind it would wait as long as other pools have jobs. */
+  /** Looks for a suspect, which would otherwise wait, with the jobs behind it, as long as other pools have jobs. */
   async #look(pool: Pool, claim: ClaimOptions): Promise<void> {
     const [job] = (await this.#try(() => this.#store.claim({ ...claim, limit: 1, alone: true }))) ?? [];
     if (job === undefined) return;

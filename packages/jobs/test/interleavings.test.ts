@@ -1,4 +1,4 @@
-/** Any interleaving of calls of several users of one store does what the model says. */
+/** Any interleaving of calls of several users of one store has the results of the model. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -149,7 +149,7 @@ async function run(steps: readonly Step[], path: string): Promise<void> {
   }
 }
 
-it('does what the model says', async () => {
+it('has the results of the model', async () => {
   let number = 0;
   const step = fc.oneof(
     { arbitrary: enqueue(), weight: 3 },

@@ -1,4 +1,4 @@
-/** Worker processes that are killed again and again lose no job, and no job has two results. */
+/** Worker processes that are repeatedly killed lose no job, and no job has two results. */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -16,7 +16,7 @@ const log = join(folder, 'done.log');
 const path = join(folder, 'jobs.db');
 const numJobs = 300;
 const numKills = 4;
-/** More than the number of times that a job can lose its worker: by each kill, and by the poison job, once beside it. */
+/** More than the number of times that a job can lose its worker: by each kill, and once by the poison job next to it. */
 const maxAttempts = numKills + 3;
 
 /** Keeps a number of workers running, as a process manager does: another one replaces each that is killed. */

@@ -80,7 +80,7 @@ export class ModelStore {
     return next;
   }
 
-  /** Notes the holders that the store gave. */
+  /** Records the holders that the store assigned. */
   hold(job: ModelJob, { token }: ClaimedJob): void {
     job.holder = token;
   }

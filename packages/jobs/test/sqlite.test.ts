@@ -18,7 +18,7 @@ describeJobStore({
   open: (place, now) => openSqliteJobStore(join(folder, `${place}.db`), { now, pollMs: 5 }),
 });
 
-it('rejects files of something else', async () => {
+it('rejects files that are not job stores', async () => {
   const text = join(folder, 'text.db');
   writeFileSync(text, 'This is not a database, but long enough to be one. '.repeat(20));
   await expect(openSqliteJobStore(text)).rejects.toThrow(FormatError);
@@ -30,7 +30,7 @@ it('rejects files of something else', async () => {
   await expect(openSqliteJobStore(join(folder, 'no', 'folder.db'))).rejects.toThrow(IoError);
 });
 
-it('says which Node it needs where there is no SQLite', () => {
+it('names the required version of Node when there is no SQLite', () => {
   const program = `
     const { openSqliteJobStore } = await import(${JSON.stringify(new URL('../src/index.node.ts', import.meta.url).href)});
     await openSqliteJobStore('jobs.db').catch((error) => console.log(error.code, error.message));`;

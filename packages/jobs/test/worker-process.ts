@@ -1,4 +1,4 @@
-/** A process that works on a store until nothing is left: STORE FOLDER. Its handler writes down what it has done. */
+/** A process that runs the jobs of a store until none is left: STORE FOLDER. Its handler logs what it has done. */
 import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runWorker } from '../src/index.js';

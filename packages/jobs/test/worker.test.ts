@@ -1,4 +1,4 @@
-/** The loop of a worker, on a store in a file. */
+/** The worker loop, on a store in a file. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -35,7 +35,7 @@ function work(handler: WorkerOptions['handler'], options: Partial<WorkerOptions>
 const aborted = ({ signal }: JobContext): Promise<never> =>
   new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)));
 
-it('runs as many jobs at once as it may, and records their results', async () => {
+it('runs as many jobs at once as allowed, and records their results', async () => {
   await enqueue('a', 'b', 'c', 'd', 'e', 'f', 'g');
   let [numRunning, maxRunning] = [0, 0];
   await work(async ({ payload }) => {
@@ -67,7 +67,7 @@ it('runs the next job while a result is recorded', async () => {
   expect(await store.counts('batch')).toMatchObject({ completed: 3 });
 });
 
-it('does not ask for jobs of an idle pool whenever one of another pool ends', async () => {
+it('does not claim for an idle pool whenever a job of another pool ends', async () => {
   await enqueue(...Array.from({ length: 30 }, (_, index) => `${index}`));
   const asked: string[] = [];
   const counting: JobStore = {
@@ -103,7 +103,7 @@ it('isolates jobs that fail, with their errors', async () => {
   expect(outcomes.toSorted()).toEqual(['bad failed', 'flaky completed', 'flaky retrying', 'good completed']);
 });
 
-it('runs as many jobs of each pool as it may, and claims from no other queue', async () => {
+it('runs as many jobs of each pool as allowed, and claims from no other queue', async () => {
   await store.enqueue('other', [{ customId: 'a', index: 0, payload: '' }], { queue: 'unknown' });
   const jobs = Array.from({ length: 12 }, (_, index) => ({ customId: `${index}`, index, payload: '' }));
   await store.enqueue(
@@ -251,7 +251,7 @@ it('keeps the leases of long jobs, and stops canceled ones', async () => {
   expect((await store.list('batch'))[0]).toMatchObject({ state: 'canceled' });
 });
 
-it('ends with an error of the store, unless somebody handles it', async () => {
+it('ends with an error of the store, unless it is handled', async () => {
   await enqueue('a');
   const broken: JobStore = { ...bound(store), claim: () => Promise.reject(new Error('no disk')) };
   await expect(runWorker(broken, { name: 'w', concurrency: 1, handler: async () => '' })).rejects.toThrow('no disk');

@@ -3,7 +3,7 @@ import { IoError, WinnowError } from '@winnow/tensor';
 
 const reasons: Readonly<Record<string, string>> = {
   ENOENT: 'no such file or folder',
-  EEXIST: 'there is a file already, expected none',
+  EEXIST: 'the file already exists, expected none',
   EACCES: 'permission denied',
   EPERM: 'operation not permitted',
   EISDIR: 'is a folder, expected a file',

@@ -1,4 +1,4 @@
-/** What a process that is killed while it writes leaves behind, and who removes it. */
+/** Files that a process leaves behind when it is killed while it writes, and their removal. */
 import { spawnSync } from 'node:child_process';
 import { mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -50,7 +50,7 @@ it.skipIf(process.platform === 'win32')(
     expect(await readdir(folder)).toEqual(['data.bin']);
     expect([...(await readFile(path))].slice(598)).toEqual([0, 0, 7]);
     const second = await fileSink(path, { isNew: true });
-    await expect(second.close()).rejects.toThrow('there is a file already');
+    await expect(second.close()).rejects.toThrow('the file already exists');
     expect(await readdir(folder)).toEqual(['data.bin']);
   },
 );

@@ -11,8 +11,8 @@ const staleMs = 24 * 60 * 60 * 1000;
 let ownPlace: string | undefined;
 
 /**
- * Where the number of a process has a meaning: another machine or container that shares the folder has others. Asked at
- * first use, since Deno allows it only with `--allow-sys`.
+ * The scope of process ids: another machine or container that shares the folder has its own. Determined at first use, since
+ * Deno allows it only with `--allow-sys`.
  */
 function processPlace(): string {
   ownPlace ??= createHash('sha256').update(`${hostname()} ${namespace()}`).digest('hex').slice(0, 8);

@@ -11,17 +11,17 @@ export interface FileSinkOptions {
   readonly mode?: number;
   /** Whether `close` fails when there is a file at `path`. Default false: it is replaced. */
   readonly isNew?: boolean;
-  /** Whether to go on with the part that a killed or aborted sink of this option left, and to leave one on `abort`. Default false. */
+  /** Whether to continue the part that a killed or aborted sink with this option left, and to leave one on `abort`. Default false. */
   readonly resume?: boolean;
 }
 
 const fileSinkOptionNames: OptionNames<FileSinkOptions> = { mode: true, isNew: true, resume: true };
 
-/** A sink that can continue what another one has left. */
+/** A sink that can continue an interrupted one. */
 export interface ResumableSink extends ByteSink {
-  /** Number of bytes that are there already. They are unchecked, and kept up to `sizeBytes` at `close`. */
+  /** Number of bytes that an interrupted sink has left. They are unchecked, and `close` keeps them up to `sizeBytes`. */
   readonly leftBytes: number;
-  /** Reads of these. @throws {IoError} */
+  /** Reads some of these bytes. @throws {IoError} */
   readLeft(byteOffset: number, numBytes: number): Promise<Uint8Array>;
 }
 

@@ -28,7 +28,7 @@ BEGIN
   RETURN array_to_json(array_prepend(added::text, conflicts));
 END`;
 
-/** Sent again with the same prefix of tokens, because its reply was lost, it returns the same jobs. */
+/** Called again with the same token prefix after its reply was lost, it returns the same jobs. */
 const claimBody = `DECLARE
   now double precision := enter(args);
   tokens text[] := ARRAY(SELECT args[8] || series FROM generate_series(1, args[6]::integer) AS series);

@@ -55,7 +55,7 @@ CREATE TABLE events (
 CREATE INDEX events_of_batch ON events (batch);
 `;
 
-/** The head of each function: its tables are those of the schema, whatever the connection looks in. */
+/** The head of each function, which fixes its schema whatever the `search_path` of the connection. */
 export function createFunction(schema: string, signature: string, returns: string, body: string): string {
   return `CREATE FUNCTION ${signature} RETURNS ${returns} LANGUAGE plpgsql SET search_path = "${schema}" AS $body$ ${body} $body$;`;
 }

@@ -5,8 +5,8 @@ import { missingBlob } from './blob-error.js';
 import type { BlobCallOptions, BlobInfo, BlobStore } from './blob-store.js';
 
 /**
- * Opens the content of a key. Each read is a read of the store, of the version that was found, so a content that is replaced
- * meanwhile is an error where the store knows versions.
+ * Opens the content of a key. Each read reads the store, and requires the version that was opened: if the store has versions,
+ * content that is replaced meanwhile causes an error.
  * @throws {ArgumentError} for an invalid key
  * @throws {BlobError} when there is none, or the store fails
  */

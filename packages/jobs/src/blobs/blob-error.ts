@@ -1,4 +1,4 @@
-/** Why a blob could not be read or written, for programs that react to it. */
+/** Errors of blob stores, with a reason that programs can react to. */
 import { isTransient } from '@winnow/bytes';
 import { IoError } from '@winnow/tensor';
 
@@ -26,7 +26,7 @@ export type BlobErrorReason =
 export class BlobError extends IoError {
   override readonly name: string = 'BlobError';
   readonly reason: BlobErrorReason;
-  /** Time that the store asks for before another attempt, in milliseconds. */
+  /** Delay before another attempt that the store asks for, in milliseconds. */
   readonly retryAfterMs: number;
 
   constructor(
@@ -44,14 +44,14 @@ export class BlobError extends IoError {
 }
 
 export function missingBlob(source: string): BlobError {
-  return new BlobError({ source, reason: 'missing', message: 'there is no such content' });
+  return new BlobError({ source, reason: 'missing', message: 'no such content' });
 }
 
 export function existingBlob(source: string): BlobError {
-  return new BlobError({ source, reason: 'exists', message: 'there is content already, expected none (ifAbsent)' });
+  return new BlobError({ source, reason: 'exists', message: 'the content already exists, expected none (ifAbsent)' });
 }
 
-/** An error of a file or of the system, as one of a blob store. */
+/** Converts an error of a file or of the system to one of a blob store. */
 export function withReason(source: string, error: Error, reason: BlobErrorReason): BlobError {
   if (!IoError.isInstance(error)) return new BlobError({ source, reason, message: error.message }, { cause: error });
   const { byteOffset, detail } = error;
@@ -71,7 +71,7 @@ const reasonsOfStatuses: Readonly<Record<number, BlobErrorReason>> = {
   410: 'missing',
 };
 
-/** What an HTTP status says. */
+/** The reason that an HTTP status indicates. */
 export function reasonOfStatus(status: number): BlobErrorReason {
   return reasonsOfStatuses[status] ?? (isTransient(status) ? 'unavailable' : 'failed');
 }

@@ -11,9 +11,9 @@ export interface BlobInfo {
 }
 
 export interface WrittenBlob extends BlobInfo {
-  /** In hexadecimal digits. Whoever keeps it can have later reads checked. */
+  /** In hexadecimal digits; pass it to later reads to verify them. */
   readonly sha256: string;
-  /** What an interrupted write had left, and this one did not send again. */
+  /** Number of bytes that an interrupted write had stored and this one did not send again. */
   readonly resumedBytes: number;
 }
 
@@ -22,13 +22,13 @@ export interface BlobCallOptions {
 }
 
 export interface WriteBlobOptions extends BlobCallOptions {
-  /** What the content must have; otherwise nothing is stored. Default: not checked. */
+  /** The checksum that the content must have; otherwise nothing is stored. Default: not checked. */
   readonly sha256?: string;
-  /** Store nothing when the key has content. Of writers at the same time, one succeeds. Default false. */
+  /** Store nothing when the key has content. Only one of several concurrent writers succeeds. Default false. */
   readonly ifAbsent?: boolean;
   /**
-   * Keep what a failed or killed write has sent, and continue there: the content is passed from its beginning again, and what
-   * the store has of it is compared instead of sent. For stores that can (`canResume`); others begin anew. Default false.
+   * Keep what a failed or killed write has stored, and continue there: the content is passed from its beginning again, and what
+   * the store already has is compared instead of sent. Stores without `canResume` start over. Default false.
    */
   readonly resume?: boolean;
 }
@@ -38,9 +38,9 @@ export interface ReadBlobOptions extends BlobCallOptions {
   readonly byteOffset?: number;
   /** Maximum number of bytes. Default: up to the end. */
   readonly byteLength?: number;
-  /** What the whole content must have; checked at the end of a read of all bytes. Default: not checked. */
+  /** The checksum of the whole content; verified at the end of a read of all bytes. Default: not checked. */
   readonly sha256?: string;
-  /** That of `stat`: another one is an error with the reason `changed`. Default: any, but one for all bytes of a read. */
+  /** The version that `stat` returned: others fail with the reason `changed`. Default: any version, the same for all bytes of a read. */
   readonly version?: string;
 }
 
@@ -54,13 +54,13 @@ export interface BlobStore {
   /** Whether `resume` saves anything. */
   readonly canResume: boolean;
   /**
-   * Stores content, replacing that of the key. It is visible when it is complete, or never.
+   * Stores content, replacing that of the key. It becomes visible only when it is complete.
    * @throws {ArgumentError} for an invalid key
    * @throws {BlobError} when writing fails, the checksum is another one, or there is content despite `ifAbsent`
    */
   write(key: string, content: BlobContent, options?: WriteBlobOptions): Promise<WrittenBlob>;
   /**
-   * The content, in parts that are valid until the next one is asked for.
+   * The content, in parts that are valid until the next one is requested.
    * @throws {ArgumentError} for an invalid key, or an offset beyond the end
    * @throws {BlobError} when there is none, reading fails, or the checksum is another one
    */
@@ -91,7 +91,7 @@ export const writeOptionNames: OptionNames<WriteBlobOptions> = {
   signal: true,
 };
 
-/** @throws {ArgumentError} unless the key is a path of names of letters, digits, `_`, `-` and `.`, no name begins with `.` */
+/** @throws {ArgumentError} unless the key is a path whose names consist of letters, digits, `_`, `-` and `.`, and do not begin with `.` */
 export function checkKey(key: string): void {
   if (key.length <= maxKeyLength && keyPattern.test(key) && !key.endsWith('.part')) return;
   const expected = 'names of letters, digits, "_", "-" and ".", separated by "/"';
@@ -106,7 +106,7 @@ export function checkOffset(byteOffset: number, sizeBytes: number): void {
 }
 
 /**
- * The end of what `read` gives.
+ * The end of the range that `read` returns.
  * @throws {ArgumentError} for an offset beyond the end, or a negative length
  */
 export function endOf({ byteOffset = 0, byteLength = Infinity }: ReadBlobOptions, sizeBytes: number): number {

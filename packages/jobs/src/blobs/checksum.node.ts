@@ -1,10 +1,10 @@
-/** Checksums of what passes through. */
+/** Checksums of streamed content. */
 import { createHash } from 'node:crypto';
 import type { ByteSource } from '@winnow/bytes';
 import { BlobError } from './blob-error.js';
 import { endOf, isWhole, type BlobContent, type ReadBlobOptions } from './blob-store.js';
 
-/** Counts and hashes parts. */
+/** Counts and hashes the bytes of parts. */
 export class Checksum {
   readonly #hash = createHash('sha256');
   sizeBytes = 0;
@@ -14,7 +14,7 @@ export class Checksum {
     this.sizeBytes += bytes.byteLength;
   }
 
-  /** @throws {BlobError} when another one was expected */
+  /** @throws {BlobError} when the checksum is not the expected one */
   end(source: string, expected: string | undefined): string {
     const actual = this.#hash.digest('hex');
     if (expected !== undefined && expected.toLowerCase() !== actual) {
@@ -54,7 +54,7 @@ export async function* readParts(
   }
 }
 
-/** The parts as they are, each counted before it passes. */
+/** Passes parts on unchanged, after counting each. */
 export async function* counted(
   content: BlobContent,
   checksum: Checksum,

@@ -23,7 +23,7 @@ const partBytes = 256 * 1024;
 
 /**
  * Keys are paths below the folder, and contents plain files. Writing is atomic and flushed to the disk.
- * @param folder created when something is written
+ * @param folder created at the first write
  */
 export function createFolderBlobStore(folder: string): BlobStore {
   return new FolderBlobStore(folder);
@@ -113,7 +113,7 @@ class FolderBlobStore implements BlobStore {
   }
 }
 
-/** @returns number of bytes at the beginning that were there already */
+/** @returns the number of bytes at the beginning that were stored already */
 async function copy(content: AsyncIterable<Uint8Array>, sink: ResumableSink): Promise<number> {
   let numEqual = 0;
   let offset = 0;
@@ -132,14 +132,14 @@ async function copy(content: AsyncIterable<Uint8Array>, sink: ResumableSink): Pr
   return numEqual;
 }
 
-/** By the codes of the file system. */
+/** Reasons by error codes of the file system. */
 const reasonsOfCodes: Readonly<Record<string, BlobErrorReason>> = {
   EACCES: 'denied',
   EPERM: 'denied',
   EROFS: 'denied',
 };
 
-/** Of the file system, such as `ENOENT`. */
+/** The code of a file system error, such as `ENOENT`. */
 function codeOf(error: unknown): string | undefined {
   const { code } = ((IoError.isInstance(error) ? error.cause : error) ?? {}) as { readonly code?: unknown };
   return typeof code === 'string' && /^E[A-Z0-9]+$/.test(code) ? code : undefined;
@@ -149,7 +149,7 @@ function isMissing(error: unknown): boolean {
   return ['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '');
 }
 
-/** What an error of the file system means; others, such as the reason of a signal, stay as they are. */
+/** Converts an error of the file system; others, such as the reason of a signal, stay unchanged. */
 function diskError(path: string, error: unknown): unknown {
   const code = codeOf(error);
   if (BlobError.isInstance(error) || !(IoError.isInstance(error) || code !== undefined)) return error;

@@ -1,22 +1,22 @@
-/** Reads a blob as one stream, and continues after a failure from the byte where it occurred. */
+/** Reads a blob as one stream. After a failure, it continues from the byte where it occurred. */
 import { Retries } from '@winnow/bytes';
 import { BlobError, changedBlob } from './blob-error.js';
 import { endOf, isWhole, type ReadBlobOptions } from './blob-store.js';
 import { Checksum } from './checksum.node.js';
 
-/** What a store sends. */
+/** A response of a store. */
 export interface BlobAnswer {
-  /** Of the whole content. */
+  /** Size of the whole content. */
   readonly sizeBytes: number;
-  /** Begins at the byte that was asked for. */
+  /** The bytes from the requested offset on. */
   readonly body: AsyncIterable<Uint8Array>;
-  /** Of the content, if the store tells. */
+  /** Version of the content, if the store reports it. */
   readonly version: string | undefined;
   /** Ends the answer without reading its body. */
   readonly discard?: () => Promise<void>;
 }
 
-/** How a store is asked for contents. */
+/** How content is requested from a store. */
 export interface BlobRequest {
   /** Name in errors. */
   readonly source: string;
@@ -25,17 +25,17 @@ export interface BlobRequest {
   /** Delay after the first failure in milliseconds; doubles with each. A store may ask for a longer one. */
   readonly retryDelayMs: number;
   /**
-   * Asks for the bytes from `offset` up to `end`, or up to the end of the content when that is undefined.
-   * @param version that is wanted: that of the first answer, or of the caller
+   * Requests the bytes from `offset` up to `end`, or up to the end of the content when that is undefined.
+   * @param version the required version: that of the caller, or of the first response
    */
   open(offset: number, end: number | undefined, version: string | undefined): Promise<BlobAnswer>;
-  /** What an error of `open` or of a body means. Those with the reason `unavailable` are tried again. */
+  /** Converts an error of `open` or of a body. Errors with the reason `unavailable` are retried. */
   errorOf(cause: unknown): unknown;
 }
 
 /**
- * The content in parts. The first answer says how long it is, so a read takes one request unless it is interrupted. All of them have
- * to be of one version.
+ * The content in parts. The first response contains the size, so a read takes one request unless it is interrupted. All responses
+ * must have the same version.
  * @throws {ArgumentError} for an offset beyond the end
  * @throws {BlobError} when reading fails, or the checksum is another one, if all of it is read
  */
@@ -66,7 +66,7 @@ export async function* readStream(
         isOpen = true;
       }
       for await (const received of body) {
-        const bytes = received.subarray(0, (end as number) - offset); // of a store that does not know ranges
+        const bytes = received.subarray(0, (end as number) - offset); // a store without ranges sends more
         checksum?.add(bytes);
         offset += bytes.byteLength;
         yield bytes;

@@ -3,15 +3,15 @@ import type { DatabaseSync } from 'node:sqlite';
 import { FormatError, IoError } from '@winnow/tensor';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Marks the file as ours, in the header field that SQLite leaves to applications: "WJob". */
+/** Marks the file as a job store, in the header field that SQLite reserves for applications: "WJob". */
 const applicationId = 0x574a6f62;
 const schemaVersion = 2;
 /** Time that a statement waits for another process's transaction. */
 const busyTimeoutMs = 10_000;
 
 /**
- * - `place` orders what can be claimed from a queue: by priority, then batches in the order in which they began, then
- *   groups; suspects after the others of their batch. With the queue in front, no claim passes the jobs of other queues.
+ * - `place` orders what can be claimed from a queue: by priority, then batches in the order in which they were created, then
+ *   groups; suspects come after the others of their batch. The queue comes first, so that claims do not scan other queues.
  * - Partial indexes hold only what claims look for: waiting jobs, and leases and expiry times of jobs that have one.
  */
 const tables = `
@@ -64,7 +64,7 @@ PRAGMA user_version = ${schemaVersion};
 /**
  * Opens the file, and creates the tables in a new one.
  * @throws {IoError} where Node has no SQLite, or the file cannot be opened
- * @throws {FormatError} for a file of something else, or of another version
+ * @throws {FormatError} for a file that is not a job store, or has another version
  */
 export async function openDatabase(path: string): Promise<DatabaseSync> {
   const sqlite = await import('node:sqlite').catch((cause: unknown) => {
@@ -76,7 +76,7 @@ export async function openDatabase(path: string): Promise<DatabaseSync> {
     database = new sqlite.DatabaseSync(path);
     database.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}; PRAGMA foreign_keys = ON`);
     await whenFree(database, 'PRAGMA journal_mode = WAL');
-    // A killed process loses nothing. A machine that loses power may lose the last results, which are computed again.
+    // A killed process loses nothing. A power failure may lose the last results, which are computed again.
     database.exec('PRAGMA synchronous = NORMAL');
     prepare(database, path);
     return database;
@@ -86,7 +86,7 @@ export async function openDatabase(path: string): Promise<DatabaseSync> {
   }
 }
 
-/** The change of the journal does not wait for other processes that open the file at the same moment. */
+/** Retries a change of the journal mode, which does not wait for other processes that open the file at the same time. */
 async function whenFree(database: DatabaseSync, statement: string): Promise<void> {
   const numTries = 100;
   for (let number = 1; ; number++) {
@@ -121,7 +121,7 @@ function notAStore(source: string, field: string, expected: number, actual: numb
   return new FormatError({ source, field, message });
 }
 
-/** Errors of SQLite become errors of the family. */
+/** Converts errors of SQLite to errors of Winnow. */
 export function databaseError(path: string, error: unknown): Error {
   const isOfSqlite = error instanceof Error && (error as { code?: unknown }).code === 'ERR_SQLITE_ERROR';
   if (!isOfSqlite) return error instanceof Error ? error : new Error(String(error));

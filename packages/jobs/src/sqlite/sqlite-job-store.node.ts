@@ -62,7 +62,7 @@ import {
 export interface SqliteJobStoreOptions {
   /** Milliseconds since 1970. Default: the clock of the machine. */
   readonly now?: () => number;
-  /** Time in milliseconds between looks for events of other processes. Default 200. */
+  /** Interval in milliseconds at which events of other processes are polled. Default 200. */
   readonly pollMs?: number;
 }
 
@@ -71,11 +71,11 @@ const optionNames: OptionNames<SqliteJobStoreOptions> = { now: true, pollMs: tru
 const eventsPerRead = 500;
 
 /**
- * Opens the store, which any number of processes of this machine may share; not on a network file system. What a call has
- * returned survives the end of every process, also by SIGKILL. Calls block the event loop for their transaction.
+ * Opens the store, which any number of processes of this machine may share; not on a network file system. Once a call has
+ * returned, its effect survives the end of every process, also by SIGKILL. Calls block the event loop during their transaction.
  * @param path created if missing; `PATH-wal` and `PATH-shm` are beside it while it is open
  * @throws {IoError} where Node has no `node:sqlite` (before 22.13), or the file cannot be opened
- * @throws {FormatError} for a file that is something else
+ * @throws {FormatError} for a file that is not a job store
  */
 export async function openSqliteJobStore(path: string, options: SqliteJobStoreOptions = {}): Promise<JobStore> {
   checkOptions(options, optionNames);

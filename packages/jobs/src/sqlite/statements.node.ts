@@ -30,10 +30,10 @@ export const jobColumns = `(SELECT name FROM batches WHERE id = batch) AS batchI
 
 const changed = 'RETURNING batch, custom_id, state';
 
-/** A job that was running when its worker disappeared as often as this may be the reason, and is tried alone. */
+/** A job whose workers disappeared this many times may be the cause, and is tried alone. */
 const suspectLapses = 2;
 
-/** Jobs whose time has come without a worker: parameters `now`, for each statement. */
+/** Statements for jobs that expired or whose lease lapsed, with the parameter `now`. */
 export const sweeps: readonly [expired: string, failed: string, lapsed: string] = [
   `UPDATE jobs SET state = 'expired', ended_at = :now
      WHERE state = 'waiting' AND expires_at <= :now ${changed}`,
@@ -61,12 +61,12 @@ export interface NextRow {
   readonly position: number;
 }
 
-/** The next jobs of a queue in their order. */
+/** The next jobs of a queue, in order. */
 export const nextStatement: string = `SELECT id, priority, batch, suspect, grouping, position FROM jobs
   WHERE state = 'waiting' AND queue = ? AND available_at <= ?
   ORDER BY priority DESC, batch, suspect, grouping, position LIMIT ?`;
 
-/** The order of jobs of several queues, as `nextStatement` has it for one. SQLite compares texts by their bytes. */
+/** Orders jobs of several queues as `nextStatement` does for one. SQLite compares texts by their bytes. */
 export function comparePlaces(a: NextRow, b: NextRow): number {
   return (
     b.priority - a.priority ||
@@ -88,7 +88,7 @@ export const waitingQueuesStatement: string = `
 
 export interface DepthRow {
   readonly queue: string;
-  /** Null: the number of waiting jobs. */
+  /** Null in the row with the number of waiting jobs. */
   readonly worker: string | null;
   readonly count: number;
 }
@@ -106,7 +106,7 @@ export const claimStatement: string = `UPDATE jobs SET state = 'running', attemp
 
 export type HolderChange = 'heartbeat' | 'complete' | 'retry' | 'fail' | 'release';
 
-/** What the holder of a job sets. */
+/** Columns that calls of a job's holder set. */
 export const holderChanges: Readonly<Record<'heartbeat' | 'complete' | 'retry' | 'fail' | 'release', string>> = {
   heartbeat: 'lease_until = ?, progress = max(progress, ?)',
   complete: `state = 'completed', result = ?, ended_at = ?, progress = 1, token = NULL, lease_until = NULL,
@@ -157,7 +157,7 @@ export class Statements {
     return Number(this.#of(sql).run(...parameters).changes);
   }
 
-  /** All or nothing, alone among all processes. */
+  /** Runs `work` in a transaction that excludes all other processes. */
   transaction<T>(work: () => T): T {
     this.#database.exec('BEGIN IMMEDIATE');
     try {
