@@ -89,7 +89,7 @@ export async function prepareCall(
   return { prompt: turn.prompt, options: { ...options, ...turn.options }, reader: turn.createReader(), warnings };
 }
 
-/** The SDK asks for an effort of any model; one whose template has no reasoning gets a warning. */
+/** The SDK passes a reasoning effort to any model; a model whose template has no reasoning causes a warning. */
 function effortOf(
   { reasoning }: LanguageModelV4CallOptions,
   model: Model,

@@ -101,17 +101,17 @@ async function* streamParts(
   }
 }
 
-/** Counts the tokens of reasoning, with those of the mark that opens it. */
+/** Counts the tokens of reasoning, including its opening mark. */
 class ReasoningCounter {
   #numTokens = 0;
-  /** Tokens of which nothing was certain yet: they belong to what comes next. */
+  /** Number of tokens that have not produced a part yet: they count for the next one. */
   #numPending = 0;
 
   get numTokens(): number {
     return this.#numTokens;
   }
 
-  /** Takes what became certain with one more token. */
+  /** Counts one more token, which completed these parts. */
   count(parts: readonly ChatPart[]): readonly ChatPart[] {
     this.#numPending += 1;
     if (parts.length === 0) return parts;
@@ -121,7 +121,7 @@ class ReasoningCounter {
   }
 }
 
-/** Parts of an answer as parts of the SDK's stream. Texts and blocks of reasoning begin and end there. */
+/** Converts the parts of an answer to parts of the SDK's stream, in which texts and blocks of reasoning have a start and an end. */
 class PartWriter {
   #open: { readonly type: 'text' | 'reasoning'; readonly id: string } | undefined;
   #numTexts = 0;

@@ -26,7 +26,7 @@ test.each<[LanguageModelV4ToolResultOutput, string]>([
   ]);
 });
 
-test('images of a message are files in base64 or bytes, and other files are refused', () => {
+test('images of a message are files in base64 or bytes, and other files are rejected', () => {
   const png = { type: 'file', mediaType: 'image/png' } as const;
   const content = [
     { type: 'text', text: 'Which is ' },

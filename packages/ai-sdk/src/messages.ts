@@ -44,7 +44,7 @@ function chatMessage(message: LanguageModelV4Message): ChatMessage[] {
 
 type UserContent = Extract<LanguageModelV4Message, { role: 'user' }>['content'];
 
-/** Images stand before the text. */
+/** Converts a user message; its images come before the text. */
 function userMessage(content: UserContent): ChatMessage {
   const images: Uint8Array[] = [];
   const texts: string[] = [];

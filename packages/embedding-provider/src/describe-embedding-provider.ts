@@ -105,7 +105,7 @@ function testVectors(provider: () => EmbeddingProvider, expectSame: SameVectors)
   });
 }
 
-/** Texts of every kind, or a refusal with a typed error. */
+/** Texts of every kind, which are embedded or rejected with a typed error. */
 function testTexts(provider: () => EmbeddingProvider, expectSame: SameVectors, takesLongTexts: boolean): void {
   it('accepts an empty batch and duplicate texts', async () => {
     expect(await provider().embedBatch([])).toEqual([]);

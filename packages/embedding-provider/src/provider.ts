@@ -36,8 +36,8 @@ export interface EmbeddingProvider {
    */
   embedBatch(texts: readonly string[], options?: EmbedTextOptions): Promise<Float32Array[]>;
   /**
-   * A vector for each image, in order, to compare with those of texts; an empty list for none. Only models that take images
-   * have it.
+   * A vector for each image, in order, comparable with those of texts; an empty list for an empty batch. Only models that take
+   * images have this method.
    * @throws as `EmbeddingModel.embedImages`
    */
   embedImages?(images: readonly ImageInput[], options?: Pick<EmbedTextOptions, 'signal'>): Promise<Float32Array[]>;

@@ -58,7 +58,7 @@ export class OpfsStore implements RepoStore {
     return isCommit(commit) ? commit : undefined;
   }
 
-  /** Removes what no revision needs any more. */
+  /** Records the commit, and removes what no revision needs anymore. */
   async writeRef(revision: string, commit: string): Promise<void> {
     await this.#write('refs', encodeURIComponent(revision), commit);
     const needed = new Set<string>();
@@ -184,7 +184,7 @@ class OpfsPart implements PartFile {
   readonly #access: SyncAccess;
   readonly #file: OpfsFile;
   readonly #folder: OpfsFolder;
-  /** Of the complete file. */
+  /** Name of the complete file. */
   readonly #name: string;
 
   constructor(access: SyncAccess, file: OpfsFile, folder: OpfsFolder, name: string) {
@@ -239,7 +239,7 @@ class OpfsPart implements PartFile {
   }
 }
 
-/** Types of Node lack the storage of workers. */
+/** The storage API of workers, which Node's types lack. */
 interface SiteStorage {
   estimate(): Promise<{ readonly quota?: number; readonly usage?: number }>;
 }

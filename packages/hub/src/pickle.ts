@@ -12,7 +12,7 @@ export class PickledName {
   }
 }
 
-/** A call that Python would make. */
+/** A call that unpickling in Python would execute. */
 export class PickledCall {
   readonly name: string;
   readonly args: readonly PickleValue[];
@@ -52,7 +52,7 @@ class PickleReader {
   readonly #view: DataView;
   readonly #source: string;
   readonly #stack: PickleValue[] = [];
-  /** Heights of the stack. */
+  /** Heights of the stack at its marks. */
   readonly #marks: number[] = [];
   readonly #memo = new Map<number, PickleValue>();
   #at = 0;
@@ -152,7 +152,7 @@ class PickleReader {
   }
 }
 
-/** What opcodes work with. */
+/** The state that opcodes operate on. */
 interface Machine {
   number(numBytes: 1 | 2 | 4): number;
   integer(numBytes: number): number;
@@ -205,7 +205,7 @@ function dropState(machine: Machine): void {
   if (!(machine.top() instanceof Map)) throw machine.refusal('expected attributes of a state dict');
 }
 
-/** By opcode. */
+/** Handlers by opcode. */
 const handlers: Readonly<Record<number, (machine: Machine) => void>> = {
   0x80: checkProtocol, // PROTO
   0x63: (m) => m.push(new PickledName(`${m.line()} ${m.line()}`)), // GLOBAL

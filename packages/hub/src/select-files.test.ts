@@ -42,7 +42,7 @@ describe('selectFiles', () => {
     expect(() => selectFiles(config, { files: ['*.bin'] })).toThrow(/"\*\.bin"/);
   });
 
-  it('takes an image encoder for none of the models, and selects the one beside a model where it is wanted', () => {
+  it('does not mistake an image encoder for a model, and selects the one of a model on request', () => {
     const names = ['m-q4_0.gguf', 'mmproj-m-f32.gguf', 'mmproj-m-q8_0.gguf', 'mmproj-m-BF16.gguf', 'q8/m.gguf'];
     const ignore = ['q8/*'];
     expect(selectFiles(names, { ignore })).toEqual(['m-q4_0.gguf']);

@@ -50,7 +50,7 @@ export function selectFiles(names: readonly string[], selection: FileSelection =
   return candidates.filter((name) => chosen.has(name));
 }
 
-/** Kinds of weights of image encoders in the order of preference: nothing is gained by more bits than those of training. */
+/** Weight types of image encoders in order of preference: more bits than in training gain nothing. */
 const preferredWeights = ['f16', 'bf16', 'q8_0', 'f32'];
 
 /** Whether a file is an image encoder of llama.cpp, `mmproj*.gguf`. */
@@ -59,8 +59,8 @@ export function isMmproj(name: string): boolean {
 }
 
 /**
- * The image encoder in the folder of a GGUF model, as llama.cpp's `-hf` finds it; of several, `mmproj-` and the name of the model,
- * else by the weights in their names.
+ * The image encoder in the folder of a GGUF model, as llama.cpp's `-hf` finds it. Of several, the one named `mmproj-` plus the name
+ * of the model is preferred, then those with preferred weight types in their names.
  */
 export function mmprojBeside(model: string, names: readonly string[]): string | undefined {
   const folderOf = (name: string): string => name.slice(0, name.lastIndexOf('/') + 1);
@@ -138,7 +138,7 @@ function chooseGguf(names: readonly string[], wanted: string): GgufGroup {
   return group;
 }
 
-/** Layers of embedding models beside the weights, such as those of BGE-M3. */
+/** Whether a file holds an extra layer of an embedding model, such as those of BGE-M3. */
 export function isTokenLayer(name: string): boolean {
   return /^(sparse|colbert)_linear\.(pt|safetensors)$/.test(name);
 }

@@ -84,7 +84,7 @@ export function denseFiles(sentence: SentenceTransformers | undefined): string[]
     if (config?.optionalBoolean('use_residual') === true)
       throw config.invalid('use_residual', 'expected false, found true');
     if (path !== '' && activation === identity) return `${path}/model.safetensors`;
-    const message = `expected ${identity} in a folder of its own, got ${activation}`;
+    const message = `expected ${identity} in a separate folder, got ${activation}`;
     throw new FormatError({ source: `${path}/config.json`, field: 'activation_function', message });
   });
 }

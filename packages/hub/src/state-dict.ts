@@ -1,4 +1,4 @@
-/** Opens the state dict of a layer that `torch.save` has written. Only tensors are read; code in the file is not executed. */
+/** Opens the state dict of a layer, as written by `torch.save`. Only tensors are read; code in the file is not executed. */
 import { readBytes, sliceSource, type ByteSource, type StoredTensor, type TensorStore } from '@winnow/bytes';
 import { dtypeInfo, FormatError, formatShape, type DType } from '@winnow/tensor';
 import { MAX_PICKLE_BYTES } from './limits.js';

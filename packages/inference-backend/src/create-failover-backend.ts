@@ -1,4 +1,4 @@
-/** Several backends as one: the first that can answer does, such as this device, then a peer, then a cluster. */
+/** Combines several backends: the first one that can answer does, such as this device, then a peer, then a cluster. */
 import {
   ArgumentError,
   BackendError,
@@ -13,7 +13,7 @@ import {
 import { UpstreamError } from './create-openai-backend.js';
 import { PulledStream, type TextBackend, type TextPieces, type TextStream } from './text-backend.js';
 
-/** A backend failed before its first piece, and another one is asked. */
+/** A switch to another backend, after one failed before its first piece. */
 export interface Failover {
   readonly from: TextBackend;
   readonly to: TextBackend;
@@ -24,8 +24,8 @@ export interface FailoverOptions {
   /** In order of preference. */
   readonly backends: readonly TextBackend[];
   /**
-   * Whether another backend may succeed after an error. Default: after failures of connections, servers and devices, refusals that depend
-   * on the server (keys, models, load), values that are not finite, and when the context or memory is too small.
+   * Whether another backend may succeed after an error. Default: true after failures of connections, servers and devices, rejections that
+   * depend on the server (keys, models, load), non-finite values, and when the context or memory is too small.
    */
   readonly canRecover?: (error: unknown) => boolean;
   readonly onFailover?: (failover: Failover) => void;
@@ -34,7 +34,8 @@ export interface FailoverOptions {
 const optionNames: OptionNames<FailoverOptions> = { backends: true, canRecover: true, onFailover: true };
 
 /**
- * Once a piece was yielded, an error ends the answer: another model would continue it differently. Aborting never asks another one.
+ * Once a piece was yielded, an error ends the answer, because another model would continue it differently. An abort never causes a
+ * failover.
  * @throws {ArgumentError} without backends
  */
 export function createFailoverBackend(options: FailoverOptions): TextBackend {

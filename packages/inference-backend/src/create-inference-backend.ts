@@ -51,7 +51,7 @@ export function createInferenceBackend(model: Model, options: InferenceBackendOp
   return new ModelBackend(model, options.defaults);
 }
 
-/** Its functions are properties, so that a backend can be spread into another one, and they can be passed on alone. */
+/** Its methods are properties, so that a backend can be spread into another object and methods can be passed as callbacks. */
 class ModelBackend implements InferenceBackend {
   readonly name: string;
   readonly vocabSize: number;
@@ -95,7 +95,7 @@ class ModelBackend implements InferenceBackend {
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** A generation that is counted once, however its tokens and its result are read. */
+/** A generation that is counted once, regardless of how its tokens and its result are read. */
 class CountedStream implements InferenceStream {
   readonly #generation: Generation;
   readonly #counts: Writable<InferenceMetrics>;

@@ -7,7 +7,7 @@ import { PulledStream, type TextBackend, type TextPieces } from './text-backend.
 export interface OpenAiBackendOptions {
   /** Such as `http://127.0.0.1:8080/v1`. */
   readonly baseUrl: string;
-  /** The model that requests name. */
+  /** Name of the model in requests. */
   readonly model: string;
   /** Sent as `Authorization: Bearer`. Default: none. */
   readonly apiKey?: string;
@@ -36,20 +36,20 @@ const inferenceOptionNames: OptionNames<InferenceOptions> = {
   signal: true,
 };
 
-/** Characters. An event holds a few tokens; a server that never ends one must not fill the memory. */
+/** Maximum number of characters of an event, which holds a few tokens: a server that never ends one must not fill the memory. */
 const maxEventLength = 1 << 20;
 
-/** Statuses of refusals that depend on the server: its keys, models, limits and load. */
+/** Statuses that depend on the server: its keys, models, limits and load. */
 const statusesOfServers: readonly number[] = [401, 403, 404, 408, 413, 429];
 
 /** A server could not be reached, or did not answer as it should. */
 export class UpstreamError extends IoError {
   override readonly name: string = 'UpstreamError';
-  /** Of its HTTP response; undefined: none came, or the stream failed. */
+  /** HTTP status; undefined when there was no response, or the stream failed. */
   readonly status: number | undefined;
-  /** `code` of the server's error, such as `context_length_exceeded`; undefined: it has none. */
+  /** `code` of the server's error, such as `context_length_exceeded`, if it has one. */
   readonly serverCode: string | undefined;
-  /** Whether the request is at fault, so that other servers would refuse it, too. */
+  /** Whether the request is at fault, so that other servers would reject it, too. */
   readonly isRequestAtFault: boolean;
 
   constructor(
@@ -70,8 +70,8 @@ export class UpstreamError extends IoError {
 }
 
 /**
- * Prompts are continued as they are; token ids must be those of the server's model. Defaults are the server's: most end after 16 tokens
- * without `maxTokens`. Calls fail with `UpstreamError`.
+ * Prompts are continued unchanged; token ids must be those of the server's model. Defaults are those of the server: most stop after 16
+ * tokens without `maxTokens`. Calls fail with `UpstreamError`.
  * @throws {ArgumentError} for a base URL that is not HTTP, or has a password: that belongs in `apiKey`
  * @throws {UnknownOptionError} for an option that does not exist; calls check theirs, too
  */
@@ -154,7 +154,7 @@ async function* completion(
   }
 }
 
-/** `fetch` says why it failed in the cause only. */
+/** The reason of a failed `fetch`, which only its cause contains. */
 function reasonOf(error: unknown): string {
   const cause = error instanceof Error ? error.cause : undefined;
   return String(cause ?? error);
@@ -177,7 +177,7 @@ async function send(server: OpenAiBackendOptions, body: string, signal: AbortSig
   throw new UpstreamError({ source, message: `expected a stream of events, got ${type ?? 'no type of content'}` });
 }
 
-/** Of an error in OpenAI's format; other texts, such as the page of a proxy, are shortened. */
+/** Parses an error in OpenAI's format; other texts, such as the page of a proxy, are shortened. */
 function parseFailure(text: string): { message: string; serverCode: string | undefined } {
   const body = parseJson(text);
   const error = isRecord(body) && isRecord(body['error']) ? body['error'] : {};
@@ -188,7 +188,7 @@ function parseFailure(text: string): { message: string; serverCode: string | und
   };
 }
 
-/** Undefined: not JSON. */
+/** Returns undefined for anything but JSON. */
 function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -212,7 +212,7 @@ async function* chunksOf({ body }: Response, source: string): AsyncGenerator<Chu
   }
 }
 
-/** Servers name the end token in several ways. */
+/** Finish reasons by their names; servers have several for the end token. */
 const finishReasons: Readonly<Record<string, InferenceFinishReason>> = {
   stop: 'stop',
   stop_sequence: 'stop',

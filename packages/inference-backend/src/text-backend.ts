@@ -1,4 +1,4 @@
-/** The smaller contract: texts without token ids, which every engine, peer and cluster can give. */
+/** The smaller contract: texts without token ids, which every engine, peer and cluster can generate. */
 import { ArgumentError } from '@winnow/tensor';
 import type { InferenceFinishReason, InferenceOptions, InferencePrompt } from './contract.js';
 
@@ -8,9 +8,9 @@ export interface TextPiece {
 }
 
 export interface TextResult extends TextPiece {
-  /** `stop` may also be the end token of the model: servers do not tell them apart. */
+  /** `stop` may also mean the end token of the model: servers do not distinguish them. */
   readonly finishReason: InferenceFinishReason;
-  /** Undefined: the server did not say. */
+  /** Undefined if the server did not report it. */
   readonly numPromptTokens: number | undefined;
 }
 
@@ -64,7 +64,7 @@ export class PulledStream implements TextStream {
     throw new ArgumentError({ argument: 'result', expected, actual });
   }
 
-  /** A generator that failed only ends when it is asked again. */
+  /** Repeats an earlier failure, because a failed generator just ends at the next call. */
   async #next(): Promise<IteratorResult<TextPiece, TextResult>> {
     try {
       const next = await this.#pieces.next();

@@ -1,4 +1,4 @@
-/** Answers and failures of a small server, whose tests say what it sends. */
+/** Answers and failures of a small server that sends what each test specifies. */
 import { once } from 'node:events';
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -103,7 +103,7 @@ test.each<[string, Answer, string]>([
   await Promise.all(closed);
 });
 
-test('the pieces, the result, the reason of the end and the size of the prompt', async () => {
+test('pieces, result, finish reason and number of prompt tokens', async () => {
   const usage = 'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n';
   answer = events([': alive\n\n', text('It'), text(''), text(' was', 'length'), usage, 'data: [DONE]\n\n']);
   const stream = primary.generateStream('Once');
@@ -155,7 +155,7 @@ test.each<[string, Answer, number]>([
   }
 });
 
-test('a server that sends no text in time is left', { timeout: 20_000 }, async () => {
+test('a server that sends no text in time is abandoned', { timeout: 20_000 }, async () => {
   answer = events([text('')], 'hang');
   const { port } = server.address() as AddressInfo;
   const baseUrl = `http://127.0.0.1:${port}/v1`;
@@ -165,7 +165,7 @@ test('a server that sends no text in time is left', { timeout: 20_000 }, async (
   await Promise.all(closed);
 });
 
-test('an aborted call fails with the reason of its signal, frees the server and asks no other one', async () => {
+test('an aborted call fails with the reason of its signal, frees the server and causes no failover', async () => {
   const both = createFailoverBackend({ backends: [primary, secondary] });
   const reason = new Error('enough');
   answer = events([text('It')], 'hang');

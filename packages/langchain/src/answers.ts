@@ -33,7 +33,7 @@ export function toMessage(chunk: AIMessageChunk): AIMessage {
   return new AIMessage(fields as AIMessageFields);
 }
 
-/** Merged chunks as calls. `AIMessageChunk` completes the JSON of arguments that were cut off; here such a call is invalid. */
+/** Converts merged chunks to calls. `AIMessageChunk` completes the JSON of truncated arguments; here such a call is invalid. */
 function callsOf(chunks: readonly ToolCallChunk[]): Pick<AIMessage, 'tool_calls' | 'invalid_tool_calls'> {
   const calls: ToolCall[] = [];
   const invalid: InvalidToolCall[] = [];
@@ -48,7 +48,7 @@ function callsOf(chunks: readonly ToolCallChunk[]): Pick<AIMessage, 'tool_calls'
   return { tool_calls: calls, invalid_tool_calls: invalid };
 }
 
-/** A part of an answer as a chunk; the chunks of a call add up to it. @param callIndex number of calls before this one */
+/** Converts a part of an answer to a chunk; merging the chunks of a call yields it. @param callIndex number of calls before this one */
 export function partChunk(part: ChatPart, callIndex: number): ChatGenerationChunk | undefined {
   switch (part.type) {
     case 'text':
@@ -60,7 +60,7 @@ export function partChunk(part: ChatPart, callIndex: number): ChatGenerationChun
     case 'tool-call-delta':
       return callChunk({ args: part.arguments, index: callIndex });
     case 'tool-call':
-      return undefined; // its chunks say all of it
+      return undefined; // its chunks contain all of it
   }
 }
 

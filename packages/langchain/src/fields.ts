@@ -29,7 +29,7 @@ export interface WinnowFields extends GenerationFields {
   model: Model;
   /** LangChain's name of `stop`, which takes precedence. */
   stopSequences?: string[];
-  /** Without effect: LangChain may pass a key to any model, and a local one needs none. */
+  /** Ignored: LangChain may pass a key to any model, and local models need none. */
   apiKey?: string;
   /** Maximum number of concurrent generations; further calls wait. At most the model's `maxSessions`. Default 4. */
   maxConcurrency?: number;

@@ -42,7 +42,7 @@ export function toChatMessages(messages: readonly BaseMessage[]): ChatMessage[] 
   });
 }
 
-/** Of `additional_kwargs.reasoning_content`, or of the parts that LangChain's providers write. */
+/** Reads `additional_kwargs.reasoning_content`, or the parts that LangChain's providers write. */
 function reasoningOf({ additional_kwargs, content }: AIMessage): string {
   const { reasoning_content: whole } = additional_kwargs;
   if (typeof whole === 'string') return whole;
@@ -73,7 +73,7 @@ function textOf(message: BaseMessage, index: number): string {
     .join('');
 }
 
-/** The images of a message, which stand before its text. */
+/** The images of a message, which come before its text. */
 function imagesOf({ content }: BaseMessage, index: number): Pick<ChatMessage, 'images'> {
   if (typeof content === 'string') return {};
   const images = content.flatMap((part, at) =>
@@ -100,6 +100,6 @@ function bytesOf(dataUrl: string): Uint8Array | undefined {
   try {
     return parseBase64DataUrl({ dataUrl, asTypedArray: true })?.data;
   } catch {
-    return undefined; // other characters than those of base64
+    return undefined; // not base64
   }
 }

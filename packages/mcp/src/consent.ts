@@ -2,20 +2,20 @@
 
 /** A call that the model wants to make. */
 export interface CallRequest {
-  /** As the server calls itself, and its command or URL. */
+  /** The server's own name, and its command or URL. */
   readonly server: { readonly name: string; readonly address: string };
-  /** As the model knows it. */
+  /** The name by which the model knows the tool. */
   readonly tool: string;
   readonly arguments: Readonly<Record<string, unknown>>;
 }
 
-/** Yes and no are for one call, `always` is for the tool as long as its definition is the same. */
+/** `yes` and `no` apply to one call; `always` applies to the tool as long as its definition does not change. */
 export type Consent = 'yes' | 'no' | 'always';
 
-/** Characters that are not seen, or change how others are shown: controls, directions, joiners, fillers, line separators. */
+/** Characters that are invisible or change how others are displayed: controls, directions, joiners, fillers, line separators. */
 const hidden = /(?![\n\t])[\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}]/gu;
 
-/** The text with everything hidden as an escape, such as `\u009b` or `\u{202e}`; line ends and tabs stay. */
+/** Replaces hidden characters by escapes such as `\u009b` or `\u{202e}`; line breaks and tabs stay. */
 export function visibleText(text: string): string {
   return text.replaceAll(hidden, (character) => {
     const code = (character.codePointAt(0) as number).toString(16);
@@ -23,7 +23,7 @@ export function visibleText(text: string): string {
   });
 }
 
-/** What a question to the user shows. */
+/** The text of a question to the user. */
 export interface CallText {
   readonly tool: string;
   /** The server's own name in quotes, and its address. */
@@ -32,7 +32,7 @@ export interface CallText {
   readonly arguments: string;
 }
 
-/** The whole call with nothing hidden. */
+/** The complete call without hidden characters. */
 export function callText({ server, tool, arguments: values }: CallRequest): CallText {
   return {
     tool: visibleText(tool),

@@ -6,20 +6,20 @@ import type { ToolResult, ToolServer } from './tool-server.js';
 export interface ConnectOptions {
   /** Command or URL, for messages. */
   readonly address: string;
-  /** A connection that has not been started, such as one of `httpTransport`. */
+  /** A connection that has not been started, such as the result of `httpTransport`. */
   readonly transport: Transport;
-  /** Version of this program, for the server. */
+  /** Version of this program, which is sent to the server. */
   readonly version: string;
   /** Maximum time to connect, and of a call without an answer or progress. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
-  /** The connection ended although it was not closed. */
+  /** Called when the connection ends without having been closed. */
   readonly onEnd: (error: IoError) => void;
   /** The last line that the server wrote to its log, for errors. Default: none. */
   readonly lastOutput?: () => string;
 }
 
-/** Servers that take longer to answer in the newest revision of the protocol are asked in the oldest one. */
+/** Time to answer in the newest revision of the protocol, after which the oldest one is used. */
 const probeMs = 5000;
 /** Time that a server has to end a session. */
 const endMs = 1000;
@@ -73,7 +73,7 @@ export class McpServer implements ToolServer {
     }
   }
 
-  /** As the server calls itself; its address until it has done so. */
+  /** The server's own name; until it is known, its address. */
   get name(): string {
     return this.#client.getServerVersion()?.name ?? this.address;
   }

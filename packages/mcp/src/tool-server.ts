@@ -1,6 +1,6 @@
 /** Where tools come from: a server of the Model Context Protocol, or anything else that answers calls. */
 
-/** Name, description and JSON schema of the arguments of a tool, as the protocol has them. */
+/** Name, description and JSON schema of the arguments of a tool, in the format of the protocol. */
 export interface ToolDefinition {
   readonly name: string;
   readonly description?: string | undefined;
@@ -18,7 +18,7 @@ export type ToolResource =
   | { readonly uri: string; readonly text: string }
   | { readonly uri: string; readonly blob: string; readonly mimeType?: string | undefined };
 
-/** What a tool returns, as the protocol has it. */
+/** What a tool returns, in the format of the protocol. */
 export interface ToolResult {
   readonly content: readonly ToolContent[];
   readonly structuredContent?: unknown;
@@ -27,16 +27,16 @@ export interface ToolResult {
 
 /** Offers tools and answers calls of them. */
 export interface ToolServer {
-  /** As the server calls itself. */
+  /** The server's own name. */
   readonly name: string;
   /** Its command or URL. */
   readonly address: string;
   readonly isOpen: boolean;
   /** The current tools: servers may add, change and remove some at any time. */
   readonly tools: readonly ToolDefinition[];
-  /** Whether a call does no more than ask the user, so that it needs no consent. Default: false. */
+  /** Whether a call only asks the user something, and therefore needs no consent. Default: false. */
   readonly asksUser?: boolean;
-  /** @throws the reason of the signal, and an error that the model and the user may read */
+  /** @throws the reason of the signal, or an error whose message the model and the user may read */
   call(name: string, values: Record<string, unknown>, signal: AbortSignal): Promise<ToolResult>;
   close(): Promise<void>;
 }

@@ -30,7 +30,7 @@ class LocalServer implements ToolServer {
   }
 }
 
-/** A user who gives these answers. */
+/** A host whose user gives these answers. */
 function userOf(...answers: readonly Consent[]) {
   const left = [...answers];
   const asked: CallRequest[] = [];
@@ -49,7 +49,7 @@ function userOf(...answers: readonly Consent[]) {
 }
 
 describe('consent', () => {
-  test('is asked for each call; a refused one is not made', async () => {
+  test('is asked for before each call; a call without it is not made', async () => {
     const server = new LocalServer('demo', ['add']);
     const { host, asked } = userOf('no', 'yes');
     const { tools, run } = await new Toolbox([server]).offer(host);
@@ -80,7 +80,7 @@ describe('consent', () => {
     expect([asked.length, server.calls.length]).toEqual([3, 3]);
   });
 
-  test('to a tool of one server is none to the same tool of another', async () => {
+  test('to a tool of one server does not apply to a tool of the same name of another server', async () => {
     const [first, second] = [new LocalServer('a b', ['add']), new LocalServer('a b', ['add'])];
     const toolbox = new Toolbox([first, second]);
     const { host, asked } = userOf('no');
@@ -92,7 +92,7 @@ describe('consent', () => {
     expect([asked.length, first.calls.length, second.calls.length]).toEqual([1, 1, 0]);
   });
 
-  test('is not asked where a call only asks the user', async () => {
+  test('is not asked for when a call only asks the user', async () => {
     const { host, asked } = userOf();
     const { run } = await new Toolbox([new LocalServer('you', ['guess'], true)]).offer(host);
     expect(await run({ name: 'guess', arguments: '{}' })).toBe('you did guess');
@@ -100,7 +100,7 @@ describe('consent', () => {
   });
 });
 
-test('names are what APIs allow, and each is there once', async () => {
+test('names are valid in APIs and unique', async () => {
   const long = 'x'.repeat(80);
   const { host } = userOf();
   const { tools } = await new Toolbox([new LocalServer('demo', ['a.b/c\nd', long, `${long}y`])]).offer(host);
@@ -108,7 +108,7 @@ test('names are what APIs allow, and each is there once', async () => {
   expect(names).toEqual(['a-b-c-d', 'x'.repeat(64), `${'x'.repeat(62)}_2`]);
 });
 
-test('a tool that the model cannot be offered is left out, named once, and cannot be called', async () => {
+test('a tool that cannot be offered to the model is omitted, reported once, and cannot be called', async () => {
   const toolbox = new Toolbox([new LocalServer('demo', ['odd', 'even'])]);
   const { host, notices } = userOf();
   const choosy: ToolHost = { ...host, check: async ({ name }) => (name === 'odd' ? 'too odd' : undefined) };

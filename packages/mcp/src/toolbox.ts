@@ -1,4 +1,4 @@
-/** The tools of all servers of a chat: their names, which of them can be used, and calls with consent. */
+/** The tools of all servers of a chat: their names, whether they can be used, and calls with consent. */
 import type { CallRequest, Consent } from './consent.js';
 import { resultText } from './result-text.js';
 import type { ToolDefinition, ToolServer } from './tool-server.js';
@@ -18,16 +18,16 @@ export interface ToolCall {
   readonly arguments: string;
 }
 
-/** What the calls of one answer need. */
+/** Services that the calls of one answer need. */
 export interface ToolHost {
   readonly signal: AbortSignal;
-  /** Why the model cannot be offered a tool, such as a schema that cannot be enforced; undefined if it can. */
+  /** Returns why a tool cannot be offered to the model, for example a schema that cannot be enforced; undefined if it can. */
   readonly check: (tool: OfferedTool) => Promise<string | undefined>;
   /** Asks the user. @throws the reason of the signal */
   readonly ask: (request: CallRequest) => Promise<Consent>;
-  /** Says what happened. */
+  /** Reports an event. */
   readonly notice: (text: string) => void;
-  /** Says what is going on until something else happens. */
+  /** Reports what is in progress, until the next report. */
   readonly wait: (tool: string) => void;
 }
 
@@ -35,7 +35,7 @@ export interface ToolHost {
 export interface OfferedTools {
   readonly tools: readonly OfferedTool[];
   /**
-   * Runs a call if there is consent. Failures are results, too, which the model reads.
+   * Runs a call if the user consents. Failures are also returned as results, for the model to read.
    * @throws the reason of the signal
    */
   run(call: ToolCall): Promise<string>;
@@ -44,7 +44,7 @@ export interface OfferedTools {
 export interface ListedTool extends OfferedTool {
   /** Why it cannot be used, as far as it is known. */
   readonly fault: string | undefined;
-  /** Whether its calls need no question. */
+  /** Whether its calls need no consent anymore. */
   readonly isAllowed: boolean;
 }
 
@@ -62,7 +62,7 @@ interface NamedTool {
   readonly key: string;
 }
 
-/** What is known of the tools of one server, by key. */
+/** What is known about the tools of one server, by key. */
 interface Known {
   readonly allowed: Set<string>;
   /** Why tools cannot be used; undefined for those that can. */
@@ -87,14 +87,14 @@ export class Toolbox {
     await server.close();
   }
 
-  /** Consents to all calls of a tool as long as its definition is the same. False if no server has it. */
+  /** Consents to all calls of a tool as long as its definition does not change. Returns false if no server has it. */
   allow(name: string): boolean {
     const found = this.#named().find(({ tool }) => tool.name === name);
     if (found !== undefined) this.#known(found).allowed.add(found.key);
     return found !== undefined;
   }
 
-  /** The tools that the model can use now. Says once of each of the others why it cannot. */
+  /** The tools that the model can use now. Reports once for each of the others why it cannot be used. */
   async offer(host: ToolHost): Promise<OfferedTools> {
     const usable: NamedTool[] = [];
     for (const named of this.#named()) {
@@ -188,12 +188,12 @@ export class Toolbox {
   }
 }
 
-/** What the APIs of OpenAI and Anthropic allow. */
+/** Maximum length of tool names in the APIs of OpenAI and Anthropic. */
 const maxNameLength = 64;
 
 /**
- * Names of tools of several servers: a name that more than one has begins with that of the server. Characters that APIs do
- * not allow, such as points and line ends, become `-`: they could also make a question look like another one.
+ * Names of the tools of several servers: ambiguous ones are prefixed with the name of the server. Characters that APIs do not
+ * allow, such as periods and line breaks, become `-`; they could also disguise a question to the user.
  */
 function toolNames(tools: readonly (readonly [server: string, name: string])[]): string[] {
   const taken = new Set<string>();

@@ -1,7 +1,7 @@
 /**
- * Remembers the processes that ended inside native kernels. A process that enters kernels for the first time leaves a file in the
- * folder of verdicts, and removes it when they return. A file whose process is gone therefore tells of a death in there, and the
- * next process that looks keeps it as a death. Nothing here throws: a folder that cannot be written remembers nothing.
+ * Records processes that ended inside native kernels. A process that enters kernels for the first time writes a file to the folder
+ * of verdicts, and removes it when they return. A file whose process is gone is therefore evidence of a crash, and the next process
+ * that finds it counts it as one. Nothing here throws: in a folder that cannot be written, nothing is recorded.
  */
 import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync, mkdirSync } from 'node:fs';
 import { hostname } from 'node:os';
@@ -10,7 +10,7 @@ import { threadId } from 'node:worker_threads';
 
 const [inUseEnding, deathEnding] = ['.in-use', '.death'];
 
-/** A process on one start of a machine; `start` tells it from later ones with the same id, where the system says when it began. */
+/** Identifies a process; `start` distinguishes it from later ones with the same id, if the system reports start times. */
 interface ProcessIdentity {
   readonly machine: string;
   readonly pid: number;
@@ -36,7 +36,7 @@ function endAll(): void {
 export class CrashRecord {
   readonly #folder: string;
   readonly #key: string;
-  /** Exists while this thread of the process is inside kernels that it has not run before. */
+  /** Path of the file that exists while this thread runs kernels for the first time. */
   readonly #inUse: string;
   #numInside = 0;
   #hasReturned = false;
@@ -47,21 +47,21 @@ export class CrashRecord {
     this.#inUse = join(folder, `${key}.${process.pid}-${threadId}${inUseEnding}`);
   }
 
-  /** The number of processes that ended inside the kernels since one ended properly after it had used them. */
+  /** The number of processes that ended inside the kernels since a process that used them last ended properly. */
   countDeaths(): number {
     const files = this.#files();
     for (const file of files.filter((name) => name.endsWith(inUseEnding))) this.#keepIfGone(join(this.#folder, file));
     return this.#files().filter((name) => name.endsWith(deathEnding)).length;
   }
 
-  /** What to delete to have the addon tried again. */
+  /** Files to delete so that the addon is tried again. */
   get deathFiles(): string {
     return join(this.#folder, `${this.#key}.*${deathEnding}`);
   }
 
   /**
-   * Notes that native code runs that may end the process; call the result when it has returned.
-   * @param isComputing whether it is kernels, so that their return clears the addon
+   * Records that native code runs, which may end the process; call the result when it has returned.
+   * @param isComputing whether it runs kernels, whose return proves that the addon works
    */
   enter(isComputing: boolean): () => void {
     if (this.#numInside++ === 0) attempt(() => this.#write());
@@ -74,7 +74,7 @@ export class CrashRecord {
     };
   }
 
-  /** At the end of a process that ends properly: it did not die inside, and if kernels have returned, earlier deaths are forgiven. */
+  /** Called at the regular end of a process: removes its file, and if kernels have returned, forgets earlier crashes. */
   end(): void {
     if (this.#numInside > 0) attempt(() => rmSync(this.#inUse, { force: true }));
     if (!this.#hasReturned || this.#numInside > 0) return;
@@ -92,12 +92,12 @@ export class CrashRecord {
     return attempt(() => readdirSync(this.#folder).filter((name) => name.startsWith(`${this.#key}.`))) ?? [];
   }
 
-  /** Only one of the processes that look at the same time succeeds in renaming a file. */
+  /** Counts a crash at most once: only one of several concurrent processes succeeds in renaming the file. */
   #keepIfGone(path: string): void {
     attempt(() => {
       const { machine, pid, start } = JSON.parse(readFileSync(path, 'utf8')) as ProcessIdentity;
       const present = identityOf(pid);
-      // files of other machines with the same cache folder, and of earlier starts of this one, tell nothing
+      // files of other machines that share the cache folder, and of earlier boots of this one, prove nothing
       if (machine !== present.machine || (isAlive(pid) && start === present.start)) return;
       renameSync(path, `${path.slice(0, -inUseEnding.length)}-${start}${deathEnding}`);
     });

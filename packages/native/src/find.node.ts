@@ -1,4 +1,4 @@
-/** Where the addon may be: built from source in this package, or in the package for this platform. */
+/** Finds the addon: built from source in this package, or in the package for this platform. */
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -15,7 +15,7 @@ function isMusl(): boolean {
   return header.glibcVersionRuntime === undefined;
 }
 
-/** This module's file, or what stands in for it where a bundle in the format of CommonJS has no `import.meta.url`. */
+/** This module's file, or a substitute in CommonJS bundles, which have no `import.meta.url`. */
 function ownFile(): string {
   const { url } = import.meta as { readonly url?: string };
   return url === undefined ? join(process.cwd(), 'bundle.cjs') : fileURLToPath(url);

@@ -1,4 +1,4 @@
-/** Opens the native kernels: finds the addon, has it tried, and loads it. Nothing here throws: WebAssembly serves alike. */
+/** Opens the native kernels: finds the addon, tries it in a child process, and loads it. Nothing here throws: WebAssembly replaces them. */
 import { createRequire } from 'node:module';
 import { nativeLevels, type NativeAddon, type NativeChoice, type NativeLevel, type NativeResult } from './addon.js';
 import { findAddon, platformName } from './find.node.js';
@@ -9,7 +9,7 @@ export interface OpenNativeOptions extends ProbeOptions {
   readonly path?: string;
 }
 
-/** What `WINNOW_NATIVE` chooses, or what is wrong with it. */
+/** The choice of `WINNOW_NATIVE`, or an error if it is invalid. */
 export function choiceOfEnvironment(value: string | undefined = environmentVariable()): NativeChoice | Error {
   if (value === undefined || value === '' || value === 'auto') return 'auto';
   if (['off', 'false', '0'].includes(value)) return false;
@@ -18,7 +18,7 @@ export function choiceOfEnvironment(value: string | undefined = environmentVaria
   return new Error(`WINNOW_NATIVE: expected off, on, auto, ${nativeLevels.join(', ')}, got "${value}"`);
 }
 
-/** Deno asks for permission to read the environment, and native kernels are not worth a question. */
+/** Deno asks the user for permission to read the environment, which native kernels are not worth. */
 function environmentVariable(): string | undefined {
   return process.versions['deno'] === undefined ? process.env['WINNOW_NATIVE'] : undefined;
 }
@@ -66,7 +66,7 @@ function load(path: string, level: NativeLevel, enterCode: (isComputing: boolean
   }
 }
 
-/** Why addons are not tried in this process: another runtime, or a program that a trial would start once more. */
+/** Why addons are not tried in this process: another runtime, or a program that a trial would start again. */
 function unfitHost(): string | undefined {
   const { electron, bun, deno } = process.versions;
   if (electron !== undefined) return 'native kernels are not used in Electron';

@@ -1,7 +1,7 @@
 /**
- * Tries an addon in a child process before this process loads it, since an addon can end its process: by an instruction
- * that the machine lacks, or a C library that does not fit. The verdict is kept in the user's cache folder, by the
- * content of the addon, the processor and the version of Node.
+ * Tries an addon in a child process before this process loads it, because an addon can crash its process: by an instruction
+ * that the machine lacks, or an incompatible C library. The verdict is cached in the user's cache folder, by the content of
+ * the addon, the processor and the version of Node.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -18,7 +18,7 @@ export interface Verdict {
 }
 
 export interface Trial extends Verdict {
-  /** Of the processes that ended inside the addon's kernels; none if the addon cannot be read. */
+  /** Record of the processes that ended inside the addon's kernels; undefined if the addon cannot be read. */
   readonly crashes?: CrashRecord;
 }
 
@@ -32,8 +32,8 @@ export interface ProbeOptions {
 const timeoutMs = 20_000;
 
 /**
- * How many processes may end inside the kernels before the addon is refused. One may have been ended by the user while it was
- * there, which nothing tells from a crash.
+ * Number of processes that end inside the kernels after which the addon is rejected. A single one may have been killed by the user,
+ * which cannot be distinguished from a crash.
  */
 const maxDeaths = 2;
 
@@ -46,7 +46,7 @@ process.stdout.write(JSON.stringify(levels));
 `;
 
 /**
- * The verdict about an addon: the one on record, or that of a new trial, unless processes ended inside its kernels since.
+ * The verdict about an addon: the cached one, or that of a new trial; negative if processes ended inside its kernels since.
  * Never throws.
  */
 export async function probe(
@@ -99,7 +99,7 @@ async function readVerdict(file: string): Promise<Verdict | undefined> {
   }
 }
 
-/** A folder that cannot be written costs a trial at every start, and nothing else. */
+/** Writes the verdict. A folder that cannot be written only costs a trial at every start. */
 async function writeVerdict(folder: string, file: string, verdict: Verdict): Promise<void> {
   const temporary = `${file}.${process.pid}`;
   try {
@@ -111,7 +111,7 @@ async function writeVerdict(folder: string, file: string, verdict: Verdict): Pro
   }
 }
 
-/** A trial that was cut short by the machine rather than the addon is not final. */
+/** Runs a trial. If the machine rather than the addon ended it, its verdict is not final. */
 function tryInChild(path: string, timeout: number): Promise<Verdict & { readonly isFinal: boolean }> {
   return new Promise((resolve) => {
     const env = { ...process.env, NODE_OPTIONS: '' };
@@ -136,12 +136,12 @@ function tryInChild(path: string, timeout: number): Promise<Verdict & { readonly
   });
 }
 
-/** Signals that others send, such as a kernel that runs out of memory. */
+/** Whether a signal comes from outside, for example from an operating system that runs out of memory. */
 function isOutside(signal: string | undefined): boolean {
   return signal === 'SIGKILL' || signal === 'SIGTERM' || signal === 'SIGINT' || signal === 'SIGHUP';
 }
 
-/** The levels that a child has printed; none if it ended before. */
+/** The levels that a child has printed; undefined if it ended before. */
 function levelsIn(stdout: string): string[] | undefined {
   return stdout === '' ? undefined : (JSON.parse(stdout) as string[]);
 }

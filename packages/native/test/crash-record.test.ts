@@ -1,4 +1,4 @@
-/** Processes that end inside kernels: after two of them the addon is refused, and other ends do not count. */
+/** Processes that end inside kernels: after two of them the addon is rejected; other ends do not count. */
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -40,7 +40,7 @@ for (const step of steps) {
 `,
 );
 
-/** Verdicts of both addons: with them no test starts a trial of its own. */
+/** Verdicts of both addons, so that no test starts a trial. */
 const verdicts = join(folder, 'verdicts');
 beforeAll(async () => {
   for (const each of [path, changed]) {
@@ -54,7 +54,7 @@ beforeEach(() => {
   cpSync(verdicts, cacheFolder, { recursive: true });
 });
 
-/** What a process with such steps prints when it has opened the addon. */
+/** The output of a process with these steps after it has opened the addon. */
 function run(steps: string): string {
   const argv = [...sourceArguments, script, path, cacheFolder, ...steps.split(' ')];
   return spawnSync(process.execPath, argv, { encoding: 'utf8' }).stdout.trim();

@@ -1,4 +1,4 @@
-/** The npm packages of addons, as a release makes them. */
+/** The npm packages of addons, as built for a release. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -1,4 +1,4 @@
-/** Addons that cannot be used: they are tried in a child process once, and WebAssembly serves alike. */
+/** Addons that cannot be used: they are tried once in a child process, and WebAssembly replaces them. */
 import { spawnSync } from 'node:child_process';
 import {
   appendFileSync,

@@ -8,7 +8,7 @@ import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface OpenOnnxOptions {
   /**
-   * Opens a file of external data by its name beside the model. Each is opened once. Default: external data is an
+   * Opens a file of external data by its name next to the model. Each is opened once. Default: external data is an
    * error.
    */
   readonly openExternal?: OpenExternal;

@@ -184,7 +184,7 @@ export interface EncodeOptions {
 /**
  * Packs float32 values as `dtype`. Writes only the bytes of these values. q4_0, q4_1, q5_0, q5_1 and q8_0 give the bytes
  * of llama.cpp; the others search for the scales of least squared error, weighted by the importance of the values.
- * @throws {ArgumentError} when a value for a block format is NaN or infinite: it would spoil its whole block
+ * @throws {ArgumentError} when a value for a block format is NaN or infinite, which would ruin its whole block
  * @throws {DTypeError} when Winnow can only read this data type
  * @throws {ShapeError} when the values are not whole blocks, or do not fit `values` or `out`
  */

@@ -107,9 +107,9 @@ export class CapacityError extends WinnowError {
   readonly needed: number;
   readonly available: number;
   readonly unit: string;
-  /** The input that is too large, if it is the input: it will be at every attempt. */
+  /** The input that is too large, if the input is the cause, so that retrying is pointless. */
   readonly source: string | undefined;
-  /** The place in that input. */
+  /** The field of that input. */
   readonly field: string | undefined;
 
   constructor(fields: {

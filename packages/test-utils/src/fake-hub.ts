@@ -20,7 +20,7 @@ export interface LoggedRequest {
   authorization: string | undefined;
 }
 
-/** A response that ends when its reader has got these bytes. */
+/** A response that is cut off once its reader has received a number of bytes. */
 interface Unread {
   numBytes: number;
   readonly end: () => void;
@@ -32,7 +32,7 @@ export const gitSha1 = (bytes: Uint8Array): string =>
 
 const isLarge = (path: string): boolean => /\.(safetensors|gguf|bin)$/.test(path);
 
-/** As the hub does, so that pages of other origins can read it; storage hosts hide the range of a part. */
+/** Allows pages of other origins to read responses, as the hub does; storage hosts hide the range of a part. */
 function allowPages(response: ServerResponse): void {
   response.setHeader('access-control-allow-origin', '*');
   const exposed = ['ETag', 'Link', 'X-Error-Code', 'X-Linked-Etag', 'X-Linked-Size', responseIdHeader];
@@ -44,8 +44,8 @@ export class FakeHub {
   requests: LoggedRequest[] = [];
   pageSize = 1000;
   /**
-   * By path: the number of bytes after which each of the next responses is cut off, when the reader has got them: it uses
-   * `fetch`, or asks for `/read?id=…&bytes=…` as `watchedFetch` tells it.
+   * By path: the numbers of bytes after which the next responses are cut off, once the reader has received them. The reader reports
+   * them by using `fetch`, or by requesting `/read?id=…&bytes=…` with the reports of `watchedFetch`.
    */
   cuts: Record<string, number[]> = {};
   /** For downloads in this process. */
@@ -95,7 +95,7 @@ export class FakeHub {
     }
   }
 
-  /** A reader has got these bytes of a response that is cut off after some. */
+  /** Notes that a reader has received these bytes of a response that is to be cut off. */
   noteRead(responseId: string, numBytes: number): void {
     const unread = this.#unread.get(responseId);
     if (unread === undefined) return;
@@ -103,7 +103,7 @@ export class FakeHub {
     if (unread.numBytes <= 0) unread.end();
   }
 
-  /** For readers that do not report: responses that are cut off end now, and later ones at once. */
+  /** For readers that do not report: ends the responses that are to be cut off, and later ones immediately. */
   endCuts(): void {
     this.#waitsForReaders = false;
     for (const { end } of this.#unread.values()) end();
@@ -113,7 +113,7 @@ export class FakeHub {
     return this.requests.filter((entry) => entry.kind === kind && (path === undefined || entry.path === path)).length;
   }
 
-  /** Of a page that reads, see `watchedFetch`. */
+  /** Handles a report of a reading page; see `watchedFetch`. */
   #isReport({ url = '/' }: IncomingMessage, response: ServerResponse): boolean {
     const { pathname, searchParams } = new URL(url, this.endpoint);
     if (pathname !== '/read') return false;

@@ -1,6 +1,6 @@
 /**
- * A clock that advances 10 microseconds each time it is read: drafts and their verification take as long as single tokens, so that
- * drafts are made and long however busy the machine is.
+ * A clock that advances 10 microseconds each time it is read: verifying a draft takes as long as a single token, so that long drafts
+ * are made however busy the machine is.
  */
 export function fastClock(): () => number {
   let ms = 0;

@@ -1,4 +1,4 @@
-/** HAProxy of a test: a process in a temporary folder. */
+/** HAProxy for a test: a process in a temporary folder. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -10,7 +10,7 @@ export function pick<Item>(random: Random, items: ArrayLike<Item>): Item {
   return items[random.nextInt(items.length)] as Item;
 }
 
-/** Integers at which sizes, counts and offsets go wrong. */
+/** Integers at which handling of sizes, counts and offsets often fails. */
 const extremeIntegers: readonly bigint[] = [
   ...[0n, 1n, 2n, 7n, 8n, 31n, 32n, 63n, 64n, 127n, 128n, 255n, 256n, 4096n, 65_535n, 65_536n],
   ...[2n ** 20n, 2n ** 24n, 2n ** 31n - 1n, 2n ** 31n, 2n ** 32n - 1n, 2n ** 32n, 2n ** 40n],
@@ -146,7 +146,7 @@ export function mutateJson(
 /** Deep enough that recursion exhausts the stack. */
 const deepLevels = 20_000;
 
-/** The same for a text of JSON. Some results are nested so deeply that no tree of them can be mutated further. */
+/** The same for a JSON text. Some results are nested so deeply that they cannot be parsed and mutated further. */
 export function mutateJsonText(random: Random, text: string, members: Readonly<Record<string, JsonTree>> = {}): string {
   if (text.includes('['.repeat(deepLevels))) return text;
   const changed = JSON.stringify(mutateJson(random, JSON.parse(text) as JsonTree, members));

@@ -1,4 +1,4 @@
-/** A PostgreSQL server of a test: processes on a loopback port, in a temporary folder. */
+/** A PostgreSQL server for a test: processes on a loopback port, in a temporary folder. */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chownSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { accepts, findProgram, freePort } from './programs.js';
 
-/** Debian has the programs of each version in a folder of its own. */
+/** Debian has a separate folder for the programs of each version. */
 const debianFolder = '/usr/lib/postgresql';
 
 function debianFolders(): string[] {
@@ -19,7 +19,7 @@ function debianFolders(): string[] {
   }
 }
 
-/** Path of `postgres`, with `initdb` beside it; undefined where it is missing, and on Windows. */
+/** Path of `postgres`, next to `initdb`; undefined if it is missing, and on Windows. */
 export const postgresProgram: string | undefined =
   process.platform === 'win32' ? undefined : findProgram('postgres', debianFolders());
 

@@ -19,7 +19,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** A port of the loopback interface that nobody uses. */
+/** A free port of the loopback interface. */
 export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -29,7 +29,7 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-/** Whether somebody listens. */
+/** Whether a server listens on a port. */
 export async function accepts(port: number): Promise<boolean> {
   const socket = connect(port, '127.0.0.1');
   try {

@@ -1,4 +1,4 @@
-/** A Redis server of a test: a process on a loopback port, in a temporary folder. */
+/** A Redis server for a test: a process on a loopback port, in a temporary folder. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -12,7 +12,7 @@ export const redisProgram: string | undefined = findProgram('redis-server');
 
 export interface RedisServer {
   readonly url: string;
-  /** Of the process that was started last. */
+  /** Id of the process that was started last. */
   readonly pid: number;
   /** Ends the process by SIGKILL, and resolves when it has ended. */
   kill(): Promise<void>;

@@ -1,11 +1,11 @@
-/** A `fetch` that says how much of a response was read. Runs in browsers, too. */
+/** A `fetch` that reports how much of a response was read. Runs in browsers, too. */
 
 /** The header by which a `FakeHub` names a response. */
 export const responseIdHeader = 'x-response-id';
 
 /**
- * @param report gets 0 for a response and then the bytes of it that the reader has got. A stream that fails drops what nobody has read, so
- *   that a server which is to lose a connection after some bytes has to wait for them.
+ * @param report gets 0 for a response, then the number of bytes that the reader has received. A failing stream drops unread bytes, so
+ *   a server that is to lose a connection after some bytes must wait until they are read.
  */
 export function watchedFetch(report: (responseId: string, numBytes: number) => void): typeof fetch {
   return async (input, init) => {

@@ -52,9 +52,9 @@ export interface Download {
   readonly endpoint: string;
   readonly accessToken: string | undefined;
   readonly store: RepoStore;
-  /** What the cache is called in messages. */
+  /** Name of the cache in messages. */
   readonly cacheName: string;
-  /** How to use the cache where the hub cannot be reached. */
+  /** How to use the cache when the hub cannot be reached. */
   readonly offlineHint: string;
 }
 

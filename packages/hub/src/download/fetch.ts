@@ -18,12 +18,12 @@ export interface HubFetchOptions {
 }
 
 /**
- * Sends the token to the endpoint's own origin only (a redirect to a storage host loses it, by the rules of `fetch`),
- * and turns every failure into a `HubError`. A fired signal rejects with its reason. An answer whose headers do not
- * end in time is a failure, and a body that goes silent ends with an error.
+ * Sends the token only to the origin of the endpoint (by the rules of `fetch`, a redirect to a storage host drops it), and
+ * converts every failure to a `HubError`. An aborted signal rejects with its reason. A response fails when its headers take
+ * too long, or when its body stalls.
  */
 export function createHubFetch(options: HubFetchOptions): typeof fetch {
-  // called as a function: that of browsers is no method of other objects
+  // called as a plain function: in browsers, `fetch` throws as a method of another object
   const { repo, endpoint, accessToken, signal, fetch: request } = options;
   const { silenceMs } = options.limits ?? hubLimits;
   const { origin } = new URL(endpoint);
@@ -59,7 +59,7 @@ export function createHubFetch(options: HubFetchOptions): typeof fetch {
   };
 }
 
-/** Wraps a `fetch` for short answers in JSON: each is read whole, within the limits of bytes and time. */
+/** Wraps a `fetch` for short JSON responses: each is read completely, within limits of size and time. */
 export function createAnswerFetch(request: typeof fetch, repo: string, limits: HubLimits = hubLimits): typeof fetch {
   const { answerBytes, answerMs } = limits;
   return async (input, init) => {
@@ -94,7 +94,7 @@ export function createAnswerFetch(request: typeof fetch, repo: string, limits: H
   };
 }
 
-/** A connection delivered nothing for too long. */
+/** A connection has stalled. */
 class SilenceError extends Error {}
 
 function silenceError(silenceMs: number): SilenceError {
@@ -109,7 +109,7 @@ function withBody({ status, statusText, headers }: Response, body: ReadableStrea
   return new Response(body, { status, statusText, headers });
 }
 
-/** The same bytes, which end with an error when none arrive for `silenceMs`. */
+/** Passes the bytes of a body on; fails when none arrive for `silenceMs`. */
 function endSilence(
   body: ReadableStream<Uint8Array<ArrayBuffer>>,
   silenceMs: number,
@@ -133,7 +133,7 @@ function endSilence(
       },
       cancel: (reason) => reader.cancel(reason),
     },
-    { highWaterMark: 0 }, // the time counts only while somebody waits for bytes
+    { highWaterMark: 0 }, // the time counts only while a reader waits for bytes
   );
 }
 

@@ -7,7 +7,7 @@ import { HubError } from './error.js';
 import { createAnswerFetch, createHubFetch } from './fetch.js';
 
 const limits = { silenceMs: 150, answerMs: 500, answerBytes: 10_000 };
-/** Where a busy machine must not exceed them. */
+/** For tests in which a busy machine must not exceed the limits. */
 const patient = { ...limits, silenceMs: 20_000, answerMs: 20_000 };
 const open: (Server | TcpServer)[] = [];
 

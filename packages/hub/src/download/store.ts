@@ -1,4 +1,4 @@
-/** What a download requires of the place that keeps its files. Failures are `HubError`s with the reason `disk`. */
+/** The storage that a download writes to. Failures are `HubError`s with the reason `disk`. */
 import type { RepoFile } from './repo-file.js';
 
 /** A hash of consecutive pieces. */
@@ -10,16 +10,16 @@ export interface StreamHash {
 
 /** A file that is being downloaded. It is kept when the download is interrupted, and continued by the next one. */
 export interface PartFile {
-  /** Bytes that are there. */
+  /** Number of bytes stored so far. */
   size(): Promise<number>;
   /** Fills the beginning of `target`. @returns the number of bytes, 0 at the end of the file */
   read(target: Uint8Array, position: number): Promise<number>;
   write(bytes: Uint8Array, position: number): Promise<void>;
   /** Removes all bytes. */
   clear(): Promise<void>;
-  /** Gives the content, which was verified, its name. */
+  /** Gives the verified content its final name. */
   complete(): Promise<void>;
-  /** Removes the file, and closes it. */
+  /** Closes and removes the file. */
   discard(): Promise<void>;
   close(): Promise<void>;
 }

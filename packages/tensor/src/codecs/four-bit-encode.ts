@@ -1,6 +1,6 @@
 /**
- * Quantization to the four-bit formats with levels that are not evenly spaced: iq4_nl, iq4_xs and mxfp4. The scales have the
- * least squared error among those that a search as for the other formats finds; llama.cpp gives large values more weight.
+ * Quantization to the four-bit formats with unevenly spaced levels: iq4_nl, iq4_xs and mxfp4. As for the other formats, a search
+ * finds the scales with the least squared error; llama.cpp gives large values more weight.
  */
 import { iq4Values } from './iq4-values.js';
 import { nearestHalf, nearestScale } from './k-quants-encode.js';
@@ -44,7 +44,7 @@ function errorOfBlock(
   return error;
 }
 
-/** Candidates reach as far from the lowest and the highest level as in llama.cpp from the lowest. */
+/** Distance of candidates from the lowest and the highest level, as in llama.cpp for the lowest. */
 const distance = 0.7;
 
 function fitBlock(values: Float32Array, importance: Importance, first: number): number {
@@ -114,7 +114,7 @@ function scaleOf(exponent: number): number {
   return 2 ** (exponent - 128);
 }
 
-/** The exponent that has room for the largest value, or the one below, which cuts it off but is finer for the others. */
+/** The exponent that can represent the largest value, or the one below, which clips it but is finer for the others. */
 function exponentOf(values: Float32Array, importance: Importance, first: number): number {
   let largest = 0;
   for (let i = first; i < first + 32; i++) largest = Math.max(largest, Math.abs(values[i]));

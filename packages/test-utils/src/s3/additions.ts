@@ -1,4 +1,4 @@
-/** What s3rver lacks of S3, over its folder of uploads. */
+/** Parts of S3 that s3rver lacks, implemented on its folder of uploads. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
@@ -68,7 +68,7 @@ export class BucketFolder {
   }
 }
 
-/** Answers what s3rver does not, and leaves the rest to it. */
+/** Answers the requests that s3rver does not support, and leaves the rest to it. */
 export function answerRequest(
   folder: BucketFolder,
   s3rver: RequestListener,
@@ -112,7 +112,7 @@ function xml(response: ServerResponse, status: number, body: string): void {
 /** Uploads of a page; a service decides how many, S3 lists up to 1000. */
 const maxUploads = 10;
 
-/** In the order of keys, and those of a key in the order in which they began. */
+/** Ordered by key, and for each key by start time. */
 function listUploads(folder: BucketFolder, query: URLSearchParams): string {
   const prefix = query.get('prefix') ?? '';
   const [keyMarker, idMarker] = [query.get('key-marker') ?? '', query.get('upload-id-marker') ?? ''];

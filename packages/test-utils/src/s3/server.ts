@@ -1,7 +1,7 @@
 /**
- * An S3 server of a test, on a loopback port with its objects in a temporary folder: s3rver, which checks signatures. What it
- * does not have is added by the S3 API reference: the lists of unfinished uploads and their parts, discarding these, and the
- * conditions `If-None-Match: *` of writes and `If-Match` of reads.
+ * An S3 server for a test, on a loopback port with its objects in a temporary folder: s3rver, which checks signatures, plus parts
+ * of the S3 API that it lacks: listing and discarding unfinished uploads and their parts, and the conditions `If-None-Match: *`
+ * of writes and `If-Match` of reads.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { answerRequest, BucketFolder } from './additions.js';
 
-/** Answers a request, or calls `regular` to have it answered. */
+/** Answers a request, or calls `regular` for the regular answer. */
 export type S3Fault = (request: IncomingMessage, response: ServerResponse, regular: () => void) => void;
 
 export interface S3Server {
@@ -25,7 +25,7 @@ export interface S3Server {
   readonly requests: string[];
   /** Called with the next requests, one each. */
   readonly next: S3Fault[];
-  /** An object as text, beside the protocol. */
+  /** Reads an object as text, bypassing the protocol. */
   read(key: string): string;
   write(key: string, content: string): void;
   /** Ids of the unfinished uploads. */
@@ -38,7 +38,7 @@ export interface S3Server {
 }
 
 const bucket = 'winnow-test';
-/** Those of s3rver. */
+/** The fixed credentials of s3rver. */
 const account = 'S3RVER';
 
 export async function startS3Server(): Promise<S3Server> {
@@ -80,7 +80,7 @@ interface S3rver {
   stop(): Promise<void>;
 }
 
-/** It rejects the signatures of paths that end in "/", those of lists. */
+/** s3rver rejects the signatures of paths that end in "/", which lists have. */
 const program = `
 const S3rver = require(process.argv[1]);
 const [directory, name] = process.argv.slice(2);
@@ -91,7 +91,7 @@ const isList = ({ url }) => /^[/][^/]+[/]([?]|$)/.test(url);
 const server = require('node:http').createServer((request, response) => (isList(request) ? listing : checking)(request, response));
 strict.configureBuckets().then(() => server.listen(0, '127.0.0.1', () => process.stdout.write(server.address().port + '\\n')));`;
 
-/** In a process of its own, with the modules that plain Node gives it. */
+/** Starts s3rver in a separate process, with the modules of plain Node. */
 async function startS3rver(folder: string): Promise<S3rver> {
   const path = createRequire(import.meta.url).resolve('@20minutes/s3rver');
   const child = spawn(process.execPath, ['-e', program, path, folder, bucket], {

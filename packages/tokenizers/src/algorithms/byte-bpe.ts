@@ -117,7 +117,7 @@ export class ByteBpe implements WordModel {
 }
 
 /**
- * Most bytes that one id of byte-level BPE stands for; undefined when some bytes have no id and are dropped.
+ * Maximum number of bytes that one id of byte-level BPE stands for; undefined when some bytes have no id and are dropped.
  * @param isPlain whether a token is written as the text that it stands for, and not in the byte-level mapping
  */
 export function maxBytesOfTokens(

@@ -65,7 +65,7 @@ export class ScoreRules implements MergeRules {
   }
 }
 
-/** What marks the place of a character in its word. */
+/** Affixes that mark the position of a character in its word. */
 export interface Affixes {
   /** Before each character but the first: `##`. */
   readonly prefix: string;
@@ -199,7 +199,7 @@ export class CharBpe implements WordModel {
     return bytes.length > 0;
   }
 
-  /** None if a byte lacks a token. */
+  /** Empty if a byte lacks a token. */
   #byteTokensOf(symbol: number): readonly number[] {
     const { byteIds } = this.#unknown;
     if (byteIds === undefined) return [];

@@ -18,7 +18,7 @@ export interface MergeRules {
 const SCAN_LIMIT = 24;
 /** Candidates between two checks for the end of a slice. */
 const STEP = 4096;
-/** Symbols moved in as much time. */
+/** Number of symbols that can be moved in the same time. */
 const COMPACT_STEP = 16 * STEP;
 const LEFT_RANGE = 2 ** 32;
 
@@ -50,7 +50,7 @@ export class Merger {
     return heap.numCompact;
   }
 
-  /** The same in slices, with scratch memory of its own. */
+  /** The same in slices, with separate scratch memory. */
   *mergeSliced(symbols: Int32Array, count: number, work: SliceCounter): Sliced<number> {
     if (count <= SCAN_LIMIT) return this.merge(symbols, count);
     const heap = new HeapMerge(this.#rules, symbols, count, new Scratch(count));

@@ -155,7 +155,7 @@ function surroundings(vocabulary: GgufVocabulary, ids: SpecialIds, kind: Kind): 
   };
 }
 
-/** The special tokens between two texts, as llama.cpp's server puts them. */
+/** The special tokens between two texts, as in llama.cpp's server. */
 function middleOf({ model, addSep }: GgufVocabulary, { sepId }: SpecialIds, suffix: readonly number[]): number[] {
   const separates = model !== 'bert' && (addSep ?? model === 't5');
   return separates && sepId !== undefined ? [...suffix, sepId] : [...suffix];

@@ -77,7 +77,7 @@ function readStep(config: JsonObject, field: string): Normalizer | undefined {
 
 /** Characters of text pieces that are normalized at once. */
 const pieceLength = 2 * longLength;
-/** Marks after one character: the host sorts them in time that grows with the square of their number. */
+/** Maximum number of combining marks after one character: the host sorts them in quadratic time. */
 const maxMarks = 1024;
 
 function inSequence(steps: readonly Normalizer[]): Normalizer {
@@ -111,7 +111,7 @@ function inPieces(map: (piece: string) => string, canBegin: (unit: number) => bo
   };
 }
 
-/** For functions that look at each character alone. */
+/** A normalizer that maps each character independently. */
 function byCharacter(map: (piece: string) => string): Normalizer {
   return inPieces(map, (unit) => (unit & 0xfc00) !== 0xdc00);
 }

@@ -41,14 +41,14 @@ export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
 }
 
 /**
- * Passes the pieces of a text after all steps on, in batches of a slice's work: a list of all of them would be copied whenever
- * it grows, and visited by garbage collections.
+ * Passes on the pieces of a text after all steps, in batches of one slice of work: a list of all pieces would be copied whenever
+ * it grows, and scanned by garbage collections.
  */
 export class PieceCutter {
   readonly #steps: readonly PieceStep[];
   readonly #length: number;
   readonly #work: SliceCounter;
-  /** By step: whether no piece has reached it so far, and the characters that it made. */
+  /** For each step: whether no piece has reached it so far, and the number of characters that it produced. */
   readonly #isFirst: boolean[];
   readonly #lengths: Float64Array;
 
@@ -185,7 +185,7 @@ function readMetaspace(config: JsonObject, field: string): PieceStep {
   };
 }
 
-/** Pieces of as many characters. */
+/** Splits into pieces of a fixed number of characters. */
 function readFixedLength(value: unknown, field: string): PieceStep {
   const length = value === undefined ? 5 : asNumber(value, field);
   if (!Number.isSafeInteger(length) || length < 1) {
@@ -258,7 +258,7 @@ function splitStep(pattern: Pattern, behavior: Behavior, invert: boolean): Piece
   };
 }
 
-/** Joins matches and the gaps between them as a behavior says. They alternate, or two matches touch. */
+/** Joins matches and the gaps between them according to a behavior. They alternate, or two matches touch. */
 class PartJoiner {
   readonly #piece: string;
   readonly #behavior: Behavior;

@@ -16,7 +16,7 @@ export type Expression =
   | { readonly kind: 'look'; readonly behind: boolean; readonly negated: boolean; readonly body: Expression };
 
 const maxDepth = 64;
-/** Maximum minimum of a repetition that the host's engine scans again from every position of the text. */
+/** Largest minimum count of a repetition that the host's engine may rescan from every position of the text. */
 const maxRescanned = 16;
 
 /** @throws SyntaxError for syntax without a linear-time meaning (backreferences) or beyond the subset in use */

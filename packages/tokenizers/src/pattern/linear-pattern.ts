@@ -10,7 +10,7 @@ import type { Match, Pattern, Search } from './window-search.js';
 const MAX_STATES = 510;
 /** Memory for one text: 2^20 characters with the largest expression. */
 const MAX_TABLE_BYTES = 1 << 29;
-/** A match of this length is followed in tens of milliseconds. */
+/** Maximum length of a match, which takes tens of milliseconds to follow. */
 const MAX_LENGTH = 1 << 21;
 
 /** Entries of a table between two checks for the end of a slice. */

@@ -9,7 +9,7 @@ export interface Match {
 
 /** Finds the matches of one text. */
 export interface Search {
-  /** Called before the first match is asked for. @throws CapacityError for a text that is too long */
+  /** Called before the first match is requested. @throws CapacityError for a text that is too long */
   prepare(work: SliceCounter): Sliced<void>;
   /**
    * The first match that starts at `from` or later, undefined if there is none, or the position from which to search
@@ -23,9 +23,9 @@ export interface Pattern {
   search(text: string): Search;
 }
 
-/** Characters of a window. */
+/** Number of characters in a window. */
 const WINDOW = 1 << 17;
-/** Matches up to this length are always found. With characters beyond ASCII the engine works on one for up to 50 ms. */
+/** Matches up to this length are always found. Outside ASCII, the engine takes up to 50 ms for one. */
 const SAFE_LENGTH = 1 << 20;
 /** Expressions repeat at most this many characters before the end of an alternative. */
 const MAX_FIXED = 16;
@@ -96,7 +96,7 @@ class WindowSearch implements Search {
     return { start, end: start + match[0].length };
   }
 
-  /** @throws CapacityError for a match on which the engine works for too long */
+  /** @throws CapacityError for a match that would take the engine too long */
   #enlarge(): void {
     if (this.#isLarge && BEYOND_ASCII.test(this.#window)) throw wordTooLong(this.#text.length);
     this.#move(this.#start, this.#isLarge ? Infinity : SAFE_LENGTH);

@@ -1,9 +1,9 @@
-/** How much longer the normalizers and pre-tokenizers of a file may make a text: steps that double it could follow each other. */
+/** Limits how much the normalizers and pre-tokenizers of a file may lengthen a text: a file could chain steps that double it. */
 import { CapacityError } from '@winnow/tensor';
 
-/** Of one character; the longest compatibility decomposition has 18 (U+FDFA). */
+/** Maximum number of characters per original one; the longest compatibility decomposition has 18 (U+FDFA). */
 const maxGrowth = 64;
-/** For short texts, of which each step may add some characters. */
+/** Additional characters for short texts, to which each step may add some. */
 const maxAdded = 1 << 16;
 
 /** @throws CapacityError */

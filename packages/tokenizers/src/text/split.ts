@@ -13,7 +13,7 @@ export interface Splitter {
 
 /** Longer texts and words are processed in slices. */
 export const longLength = 4096;
-/** Characters in a slice, of which each costs up to about a microsecond. */
+/** Number of characters in a slice; each takes up to about a microsecond. */
 const charactersPerSlice = 1 << 12;
 
 /** A counter of characters. */

@@ -1,6 +1,6 @@
 /**
- * Joins pieces to a text. Engines keep the sum of two strings as a tree, so that millions of additions would leave a tree of as
- * many nodes, which is flattened, and visited by garbage collections, at once.
+ * Joins pieces to a text. Engines represent concatenated strings as a tree, so millions of concatenations would build a tree of
+ * as many nodes, which is flattened, and scanned by garbage collections, all at once.
  */
 import { longLength } from './split.js';
 
@@ -9,7 +9,7 @@ export class TextBuilder {
   #pieces: string[] = [];
   #length = 0;
 
-  /** @param piece a sum of many strings only if it is shorter than a chunk */
+  /** @param piece may be a concatenation of many strings only if it is shorter than a chunk */
   add(piece: string): void {
     this.#pieces.push(piece);
     this.#length += piece.length;

@@ -62,8 +62,8 @@ export interface Tokenizer {
   readonly clsId: number | undefined;
   readonly maskId: number | undefined;
   /**
-   * Most bytes of UTF-8 that one id of `encode` stands for, so that a text of n bytes has at least n / maxTokenBytes ids.
-   * Undefined where a text may lose bytes before it is split into tokens, or one unknown token stands for any word.
+   * Maximum number of UTF-8 bytes that one id of `encode` stands for: a text of n bytes has at least n / maxTokenBytes ids.
+   * Undefined if a text may lose bytes before it is split into tokens, or if one unknown token can stand for any word.
    */
   readonly maxTokenBytes: number | undefined;
   /** Whether `encode` adds a token (BOS, CLS) before the text when `addSpecialTokens` is on. */

@@ -97,7 +97,7 @@ export class VocabularyTokenizer implements Tokenizer {
 
   *encodeSliced(text: string, options: EncodeOptions = {}): Sliced<Int32Array> {
     const { addSpecialTokens = true, parseSpecialTokens = true } = options;
-    const ids = new IdList(16 + text.length); // memory that is not used is not touched
+    const ids = new IdList(16 + text.length); // unused memory is never touched
     if (addSpecialTokens) ids.pushAll(this.#parts.prefix);
     yield* this.#encodeText(text.toWellFormed(), parseSpecialTokens, ids);
     if (addSpecialTokens) ids.pushAll(this.#parts.suffix);

@@ -51,7 +51,7 @@ export class SpecialTokenSplitter {
     return fragments;
   }
 
-  /** Indices of the tokens that occur anywhere: most texts contain none of what may be hundreds. */
+  /** Indices of the tokens that occur anywhere in the text: most texts contain none of hundreds. */
   *#occurring(text: string, work: SliceCounter): Sliced<number[]> {
     const found = new Set<number>();
     const trie = this.#trie;
