@@ -193,7 +193,7 @@ async function measureAll(
   try {
     for (const suite of selected) for await (const figure of suite.run(context)) add(figure);
   } finally {
-    // suites dispose their backends; after a failure some remain, whose workers would keep the process alive
+    // suites dispose of their backends; after a failure some remain, whose workers would keep the process alive
     for (const left of backends) await left.dispose().catch(() => undefined);
     await machine.dispose();
   }

@@ -309,7 +309,7 @@ test('command line: an unknown model and a comparison without a peer fail with a
   expect(other.progress).toContain('wllama is measured by prefill and decode only');
 });
 
-test.skipIf(!hasNative)('native kernels are measured beside those of WebAssembly', async () => {
+test.skipIf(!hasNative)('native kernels are measured next to the WebAssembly ones', async () => {
   const asked = ['--native', '--threads', '1', '--dtypes', 'q8_0', '--contexts', '64', '--json'];
   const { code, out, progress } = await bench('gemm', 'gemv', 'experts', 'attention', ...quick, ...asked);
   expect(progress.split('\n').filter((line) => line.startsWith('bench: ') && !line.includes('busy'))).toEqual([]);

@@ -1,7 +1,7 @@
 /** Bundles the module of a page: from workspace sources when these run, else from the packages' browser builds. */
 import { fileURLToPath } from 'node:url';
 
-/** @param name of the module next to this one (in the build: of the entry) */
+/** @param name name of the module next to this one (in the build: of the entry) */
 export async function bundlePage(name: string): Promise<string> {
   const { build } = await import('esbuild'); // most runs need no browser
   const isSource = import.meta.url.endsWith('.ts');

@@ -5,7 +5,7 @@ export interface PageLoadInput {
   readonly modelUrl: string;
   readonly contextSize: number;
   readonly threads: number;
-  /** Tokens per step of a prompt; the program's default without it. */
+  /** Number of prompt tokens per step. Default: that of the program. */
   readonly batchSize: number | undefined;
   readonly kvDType: string;
   readonly attention: string | undefined;

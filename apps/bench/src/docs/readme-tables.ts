@@ -87,7 +87,7 @@ export function speedTable(read: ReadResults): string {
   return formatTable([['tokens/s', 'kernels', 'machine', 'Winnow', 'peer', 'ratio'], ...cells]);
 }
 
-/** A line with native kernels and one with those of WebAssembly, of what was measured. */
+/** Cells with native kernels and with those of WebAssembly, as far as measured. */
 function cellsOf(
   { label, machine, file, suite, caseName, peer, kernels }: RowSource,
   { runs }: Results,
@@ -115,7 +115,7 @@ function speed(value: number): string {
   return value < 100 ? value.toFixed(1) : value.toFixed(0);
 }
 
-/** In the format of oxfmt: columns as wide as their widest cell. */
+/** Formats a table as oxfmt does: columns are as wide as their widest cell. */
 function formatTable([head = [], ...body]: readonly (readonly string[])[]): string {
   const widths = head.map((_, column) => Math.max(3, ...[head, ...body].map((row) => (row[column] ?? '').length)));
   const line = (row: readonly string[]): string =>

@@ -1,6 +1,6 @@
 /**
- * Generates documentation from results: JSON next to each printed result, the tables and the pictures of the root
- * README. Run by `pnpm --filter @winnow/bench readme-tables`; a test compares.
+ * Generates documentation from results: JSON next to each printed result, and the tables and pictures of the root README.
+ * Run by `pnpm --filter @winnow/bench readme-tables`; a test checks that they are current.
  */
 import { existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -83,7 +83,7 @@ function cpuTimes(): { busy: number; total: number } {
   return { busy, total };
 }
 
-/** Folder of the sources, for asking git for the commit. */
+/** The commit of the working tree. @param folder folder of the sources */
 export function commitOf(folder: string): string {
   const git = (...gitArguments: string[]): string =>
     execFileSync('git', gitArguments, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();

@@ -13,11 +13,11 @@ export interface BenchOptions {
   readonly backend: BackendName;
   /** Thread counts to measure, in ascending order. */
   readonly threads: readonly number[];
-  /** Whether to measure native kernels, too: beside those of WebAssembly where a suite measures kernels. */
+  /** Whether to measure native kernels, too: next to those of WebAssembly if a suite measures kernels. */
   readonly native: boolean;
-  /** Whether whole models with native kernels are measured beside the kernels of WebAssembly. */
+  /** Whether whole models are measured with WebAssembly kernels, too, when native kernels are measured. */
   readonly wasm: boolean;
-  /** Measure Winnow also while it counts the keys that attention visits. */
+  /** Whether to measure Winnow also while it counts the keys that attention visits. */
   readonly visitedKeys: boolean;
   readonly quick: boolean;
   readonly json: boolean;
@@ -89,11 +89,10 @@ const flags = {
 export const optionsHelp = `options
   --backend wasm|reference   backend to measure
   --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
-  --native                   native kernels, beside those of WebAssembly in gemm, gemv, experts, attention,
-                             sparse-attention and ffn, else instead of them;
-                             WINNOW_NATIVE=avx2 selects a level
+  --native                   use native kernels; gemm, gemv, experts, attention, sparse-attention and ffn
+                             also measure those of WebAssembly; WINNOW_NATIVE=avx2 selects a level
   --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly
-  --visited-keys             prefill, decode: also measure Winnow while it counts visited keys, as the live view of the page makes it do
+  --visited-keys             prefill, decode: also measure Winnow while it counts visited keys, as for the live view of the page
   --rounds <n>               measured runs of each contender
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, load
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
@@ -114,7 +113,7 @@ export const optionsHelp = `options
   --json                     one JSON object per line, the environment first
   --plots <folder>           sparse-attention: plots over the length, as SVG
   --report <folder>          writes report.json, every figure as measured, and report.html, its tables and plots
-  --load-limit <cores>       fail if other programs keep more cores busy (default 0.3)
+  --load-limit <cores>       do not start while other programs keep more cores busy (default 0.3)
   --force                    measure on a busy machine; results are marked as noisy`;
 
 export interface CommandLine {
@@ -180,7 +179,7 @@ function list<T>(name: string, text: string | undefined, parse: Parse<T>): T[] |
   return text?.split(',').map((value) => parse(name, value.trim()));
 }
 
-/** Policies that `|` separates. */
+/** Policies, separated by `|`. */
 function policies(text: string | undefined, peer: string | undefined): readonly string[] {
   if (text === undefined) return [];
   const found = text.split('|').map((policy) => policy.trim());

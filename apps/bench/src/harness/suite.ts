@@ -13,7 +13,7 @@ export interface SuiteContext {
   readonly machine: Machine;
   /** Instruction set of the native kernels of `--native`. */
   readonly nativeLevel: NativeKernels['level'] | undefined;
-  /** @param isNative default: as `--native` says */
+  /** @param isNative default: the option `--native` */
   createBackend(threads: number, place: Place, isNative?: boolean): Promise<Backend>;
   /** Reports CPU time used by one of our processes. */
   addOwnMs(ms: number): void;
@@ -40,7 +40,7 @@ export function threadsText(threads: number): string {
 
 /** Kernels that a suite measures side by side. */
 export interface Side {
-  /** Ends the names of cases and contenders; empty for WebAssembly. */
+  /** Suffix of the names of cases and contenders; empty for WebAssembly. */
   readonly label: string;
   readonly isNative: boolean;
 }

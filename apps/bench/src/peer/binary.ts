@@ -1,6 +1,6 @@
 /**
- * Benchmark programs of llama.cpp and its forks, which the user has built: `llama-bench` and `llama-sweep-bench`. Each measurement
- * is a process of its own that loads the model, warms up and times itself.
+ * Benchmark programs of llama.cpp and its forks that the user has built: `llama-bench` and `llama-sweep-bench`. Each measurement is
+ * a separate process that loads the model, warms up and times itself.
  */
 import { execFile } from 'node:child_process';
 import { basename } from 'node:path';
@@ -21,18 +21,18 @@ interface Output {
 
 interface Measurement {
   readonly args: readonly string[];
-  /** @throws {Error} when the output has no time */
+  /** @throws {Error} when the output contains no time */
   timeMs(output: Output): number;
 }
 
-/** A kind of program: the arguments that measure something, and how its output says the time. */
+/** A kind of program: its arguments for each measurement, and the parser of its output. */
 interface Dialect {
   prefill(length: number): Measurement;
   decode(context: number, count: number): Measurement;
 }
 
 /**
- * @param path of a program whose name contains `llama-bench` or `llama-sweep-bench`
+ * @param path path of a program whose name contains `llama-bench` or `llama-sweep-bench`
  * @throws {Error} when it cannot be started or is another program
  */
 export async function openPeerBinary(path: string, settings: BinarySettings): Promise<SpeedPeer> {
@@ -106,7 +106,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** One row of a sweep: a batch is processed and tokens are generated after `context` tokens. */
+/** One row of a sweep: times to process a batch and to generate tokens after `context` tokens. */
 interface SweepRow {
   readonly numGenerated: number;
   readonly context: number;
@@ -123,7 +123,7 @@ const sweepBench: Dialect = {
   prefill(length) {
     const batch = sweepBatch(length);
     const timeMs = ({ stdout, stderr }: Output): number => {
-      // sizes of contexts are rounded up, so that a sweep may go on
+      // context sizes are rounded up, so a sweep may continue beyond the length
       const rows = sweepRows(stdout + stderr).filter(({ context }) => context < length);
       const isWhole = rows.length * batch === length;
       return positive(isWhole ? rows.reduce((sum, { promptMs }) => sum + promptMs, 0) : 0, stderr);
@@ -140,7 +140,7 @@ const sweepBench: Dialect = {
   },
 };
 
-/** Rows of the table, which some versions print to the standard error output: PP, TG, N_KV, T_PP s, S_PP t/s, T_TG s, S_TG t/s. */
+/** Rows of the table, which some versions print to standard error: PP, TG, N_KV, T_PP s, S_PP t/s, T_TG s, S_TG t/s. */
 function sweepRows(text: string): SweepRow[] {
   const rows: SweepRow[] = [];
   for (const line of text.split('\n')) {

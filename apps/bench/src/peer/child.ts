@@ -24,7 +24,7 @@ interface LlamaModule {
 
 const slots: Sequence[] = [];
 
-/** @returns milliseconds, without those of loading the package's own code */
+/** @returns milliseconds, excluding the time to load the package's own code */
 async function load(modulePath: string, settings: PeerSettings): Promise<number> {
   const { modelPath, contextSizes, threads, flashAttention } = settings;
   const { getLlama } = (await import(pathToFileURL(modulePath).href)) as LlamaModule;

@@ -34,7 +34,7 @@ export async function installPeer(folder: string, say: (text: string) => void): 
   return install({ name: 'node-llama-cpp', version: peerVersion, names, entry: 'dist/index.js', folder, say });
 }
 
-/** Installs wllama in the same way. @returns the path of its module, beside which `wasm/wllama.wasm` lies */
+/** Installs wllama in the same way. @returns the path of its module, which is next to `wasm/wllama.wasm` */
 export function installWllama(folder: string, say: (text: string) => void): Promise<string> {
   const name = '@wllama/wllama';
   const names = [`${name}@${wllamaVersion}`];

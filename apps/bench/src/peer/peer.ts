@@ -4,10 +4,10 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { PeerAnswer, PeerRequest, PeerSettings } from './protocol.js';
 
-/** Of the sources, or beside the built program. */
+/** The script of the process, in the sources or next to the built program. */
 const childFile = import.meta.url.endsWith('.ts') ? './child.ts' : './peer-child.js';
 
-/** A program whose speed is compared. Tokens are given by their number only where a program draws its own. */
+/** A program whose speed is compared. Some programs use only the number of tokens and draw their own. */
 export interface SpeedPeer {
   readonly name: string;
   /** CPU time of its process so far. */
@@ -81,7 +81,7 @@ class PeerProcess {
   }
 }
 
-/** The model in that process. */
+/** The model in the process of the peer. */
 class ProcessPeer implements Peer {
   readonly name = 'node-llama-cpp';
   readonly loadMs: number;

@@ -126,7 +126,7 @@ class ProbedMachine implements Machine {
     return { name, threads, unit: 'GB/s', amount: count * repeats * threads, run };
   }
 
-  /** Arithmetic on registers; one pass tells its operations. */
+  /** Arithmetic on registers; a first pass returns its number of operations. */
   #nativeProbe(name: 'native f32 fma' | 'native i8 dot', threads: number): Probe {
     const { native, opsPerRun } = this.#options;
     const kernel = name === 'native f32 fma' ? 'f32' : 'int8';

@@ -20,7 +20,7 @@ export interface LoadedContenders {
   /** The first of them. */
   readonly session: Session;
   readonly peer: Peer | undefined;
-  /** All to measure: the peer, the program of `--peer-binary`, and Winnow with other policies, `--wasm` and `--visited-keys`. */
+  /** All other contenders: the peer, the program of `--peer-binary`, and Winnow with other policies, `--wasm` and `--visited-keys`. */
   readonly others: readonly SpeedPeer[];
   readonly threads: number;
   /** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
@@ -107,9 +107,9 @@ interface OwnModel {
 
 interface OwnChoice {
   readonly attention: string | undefined;
-  /** Default: as `--native` says. */
+  /** Default: the option `--native`. */
   readonly isNative?: boolean;
-  /** As the live view of the page counts them. Default: false. */
+  /** Whether to count visited keys, as the page's live view does. Default: false. */
   readonly visitedKeys?: boolean;
 }
 
@@ -142,7 +142,7 @@ async function loadOwn(
   }
 }
 
-/** Winnow loaded otherwise, in this process, compared with Winnow. */
+/** Winnow with other options, in this process. */
 class OtherWinnow implements SpeedPeer {
   readonly name: string;
   readonly cpuMs = 0; // part of this process
@@ -175,7 +175,7 @@ class OtherWinnow implements SpeedPeer {
   }
 }
 
-/** These tokens after another first one for each `index`, because the engine caches prefixes. */
+/** Prepends a different first token for each `index`, because the engine caches prefixes. */
 export function uniquePrompt(tokens: readonly number[], index: number): number[] {
   return [tokens[index % tokens.length]!, ...tokens.slice(1)];
 }

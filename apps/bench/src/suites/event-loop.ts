@@ -1,4 +1,4 @@
-/** How long texts, schemas and templates of strangers keep the event loop from other work. */
+/** How long untrusted texts, schemas and templates block the event loop. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -10,10 +10,10 @@ import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, type Suite } from '../harness/suite.js';
 
 const suite = 'event-loop';
-/** No work may keep the event loop for longer. */
+/** Maximum time that any work may block the event loop. */
 const boundMs = 50;
 
-/** @param count of loops: templates of many exceed their budget */
+/** @param count number of iterations per loop; templates with many exceed their budget */
 function templatesOf(count: number): Readonly<Record<string, string>> {
   const loops = `{% for a in range(${count}) %}{% for b in range(${count}) %}{{ a }}{% endfor %}{% endfor %}`;
   const longer = "{% set n.s = n.s + n.s %}{{ n.s | replace('a', 'bc') | length }}";
@@ -106,7 +106,7 @@ function delayOf(work: () => Promise<unknown>): Contender {
   };
 }
 
-/** @param title makes it a schema that was not compiled before */
+/** @param title makes the schema different from those that were compiled before */
 function largeSchema(numProperties: number, title: number): JsonSchema {
   const address = {
     type: 'object',

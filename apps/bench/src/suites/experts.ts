@@ -22,7 +22,7 @@ interface ExpertCase {
   readonly numMatrices: number;
 }
 
-/** `gate` of a layer of Qwen 3 30B-A3B; enough of them that weights come from memory. */
+/** `gate` of a layer of Qwen 3 30B-A3B, several times, so that weights come from memory. */
 const full = { numExperts: 128, numChoices: 8, numInputs: 2048, numOutputs: 768, numMatrices: 2 } as const;
 const quick = { numExperts: 8, numChoices: 2, numInputs: 256, numOutputs: 64, numMatrices: 2 } as const;
 
@@ -104,7 +104,7 @@ function expertProgram(expertCase: ExpertCase): Program {
   return b.build();
 }
 
-/** Tokens that choose experts at random, each another set. */
+/** Tokens with random experts, a different set for each token. */
 function loadExperts(backend: Backend, expertCase: ExpertCase): Promise<LoadedProgram> {
   const [weights, inputs] = [randomWeights(expertCase.dtype, 0.02, 1), randomWeights('f32', 1, 2)];
   const rng = createRng(3);

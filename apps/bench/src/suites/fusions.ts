@@ -1,4 +1,4 @@
-/** What fusing records of a layer gains: matmuls of the same activations side by side, and what fused kernels could gain at most. */
+/** The gain of fusing records of a layer: grouped matmuls with the same input, and an upper bound of what fused kernels could gain. */
 import {
   groupMatmuls,
   ProgramBuilder,
@@ -37,7 +37,7 @@ export const fusions: Suite = {
   },
 };
 
-/** The same layer in four forms. */
+/** A layer in several forms. */
 interface LayerForms {
   readonly 'as written': Program;
   readonly 'query, key and value together': Program;

@@ -1,4 +1,4 @@
-/** The cost of a grammar per token: masks of new states, of cached ones, and over a whole text. */
+/** The cost of a grammar per token: masks of new states and of cached ones, and masks over a whole text. */
 import { createTokenGrammar, createTokenTrie, jsonSchemaGrammar } from '@winnow/grammar';
 import { milliseconds, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';

@@ -1,6 +1,6 @@
 /**
- * A separate process that loads a model and answers once, since memory that earlier models gave back slows later ones. Reads its task as
- * JSON from the arguments and prints the result as JSON.
+ * A separate process that loads a model and answers once, because memory freed by earlier models slows down later ones. Reads its
+ * task as JSON from the arguments and prints the result as JSON.
  */
 import { loadModel } from '@winnow/engine';
 import type { NativeChoice } from '@winnow/native';

@@ -53,7 +53,7 @@ async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase):
   if (other !== undefined) yield { ...figure, value, best, ratio: value / other.medianMs, ratioOf: peerName };
 }
 
-/** In a new process, whose start is not part of the time. */
+/** Loads Winnow in a new process, whose start is not part of the time. */
 async function loadOwn(
   { options, nativeLevel, addOwnMs }: SuiteContext,
   path: string,
@@ -69,7 +69,7 @@ async function loadOwn(
   return timeMs;
 }
 
-/** In a new process, too. */
+/** Loads the peer, also in a new process. */
 async function loadPeer(
   { addOwnMs }: SuiteContext,
   modulePath: string,
@@ -87,7 +87,7 @@ async function loadPeer(
   }
 }
 
-/** The floor of an engine that copies the weights into its memory, on one thread. */
+/** A lower bound for engines that copy the weights to their memory: reading the file on one thread. */
 async function readFile(path: string): Promise<number> {
   const startMs = performance.now();
   const file = await open(path);

@@ -85,7 +85,7 @@ export async function runLong(task: LongTask): Promise<LongOutcome> {
     await session.generate(question, { ...generation, maxTokens: 0 }).result();
     const askedMs = performance.now() - startMs - contextMs;
     const bytesRead = model.metrics().tiers?.bytesRead ?? 0;
-    // the token that is fed in first is a generated one as well
+    // the first input token counts as a generated one
     const asked = { ...generation, promptPhase: 'decode' } as const;
     const { tokens } = await session.generate([...question, 3], asked).result();
     const { tiers } = model.metrics();

@@ -6,13 +6,13 @@ import { pairsOfSigns, tokenize, vocabularyOf } from './word-vocabulary.js';
 
 const suite = 'grammar';
 
-/** Tokens of an instance that are measured. */
+/** Maximum number of measured tokens per instance. */
 const maxTokens = 300;
 
 /**
- * Cold masks are those of a new grammar per instance, of which some were computed for earlier tokens of it; warm masks
- * those of a second pass.
- * @param rounds new grammars per instance; of each mask, the shortest time counts
+ * Cold masks use a new grammar per instance, although some of them were computed for its earlier tokens; warm masks are those
+ * of a second pass.
+ * @param rounds number of new grammars per instance; the shortest time of each mask counts
  */
 export function* measureMasks(folder: string, vocabSize: number, rounds: number): Generator<Figure> {
   const trie = createTokenTrie(vocabularyOf(vocabSize, pairsOfSigns()));

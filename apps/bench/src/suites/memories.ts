@@ -35,11 +35,11 @@ export const memories: Suite = {
   },
 };
 
-/** The model as large memories hold it, and next to a copy in small ones where there is room. */
+/** Measures the model in large memories, together with a copy in small ones if both fit. */
 async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase): AsyncIterable<Figure> {
   const { options, say } = context;
   const path = await syntheticModel(modelShape(name), dtype, options.modelsFolder, say);
-  /** With `room` bytes for weights and caches in each memory, or the maximum. */
+  /** Loads the model with `room` bytes for weights and caches in each memory, or the maximum. */
   const load = async (room?: number): Promise<Loaded> => {
     const limits = room === undefined ? {} : { bytesPerMemory: room + reservedBytes, reservedBytes };
     const backend = await createWasmBackend({ numThreads: options.threads.at(-1) ?? 1, ...limits });
@@ -65,7 +65,7 @@ async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase):
   }
 }
 
-/** The same greedy tokens from each. */
+/** Contenders that generate greedily; all must generate the same tokens. */
 async function contendersOf(
   modelName: string,
   loaded: readonly Loaded[],

@@ -1,6 +1,6 @@
 /**
- * The share of schemas of a test suite that compile, and of instances that their grammars judge correctly. Reads a folder with the
- * files of the JSON-Schema-Test-Suite or of JSONSchemaBench (maskbench/data), and fetches nothing.
+ * The share of schemas of a test suite that compile, and of instances that their grammars classify correctly. Reads a folder with
+ * the files of the JSON-Schema-Test-Suite or of JSONSchemaBench (maskbench/data); downloads nothing.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

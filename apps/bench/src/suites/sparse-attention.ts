@@ -31,7 +31,7 @@ const decodePolicies = [
 const promptShape = { phase: 'prefill', numHeads: 8, numKvHeads: 2, headDim: 64, numLayers: 1 } as const;
 const promptPolicies = ['h2o:chunk=1024,local=256,heavy=256', 'streaming:window=1024,sinks=4'];
 
-/** What every so many dense queries cost a sparse prompt. */
+/** The delta correction whose cost for a sparse prompt is measured. */
 const correction = 'delta=64';
 const correctedPolicies = ['subquadratic:window=128', 'streaming:window=128,sinks=4', ...promptPolicies];
 
@@ -185,7 +185,7 @@ function* measureSpeedUp(
   context.plot(sparqPlot, 'possible', numKeys, possibleSpeedup);
 }
 
-/** Time relative to dense below which a policy is faster: closer to 1 is noise. */
+/** Time relative to dense below which a policy counts as faster; ratios closer to 1 are noise. */
 const paying = 0.95;
 
 /** The context length from which a policy is faster than dense attention. */
@@ -218,7 +218,7 @@ class Crossover {
   }
 }
 
-/** One for each side. */
+/** A crossover for each side. */
 class Crossovers {
   readonly #context: SuiteContext;
   readonly #name: string;

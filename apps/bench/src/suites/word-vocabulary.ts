@@ -1,4 +1,4 @@
-/** A vocabulary of bytes, signs and synthetic words, and its tokenizer. */
+/** A vocabulary of bytes, punctuation and synthetic words, and its tokenizer. */
 import type { TokenBytes, TokenTrie } from '@winnow/grammar';
 import { createRng } from '@winnow/tensor';
 
@@ -29,7 +29,7 @@ export function tokenize(source: string, trie: TokenTrie): number[] {
   return ids;
 }
 
-/** Two signs, or a space and a sign, as vocabularies of models have them. */
+/** Pairs of punctuation characters, or a space and one of them, as in vocabularies of models. */
 export function pairsOfSigns(): readonly string[] {
   const signs = Array.from('!"#$%&\'()*+,-./:;<=>?@[\\]^_`{|}~');
   return [' ', ...signs].flatMap((first) => signs.map((second) => first + second));

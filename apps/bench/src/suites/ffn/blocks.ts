@@ -15,7 +15,7 @@ import { ffnColdReads } from './cold.js';
 import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './programs.js';
 
 const suite = 'ffn';
-/** Rows of a neuron side by side, and in a matrix each. */
+/** The rows of a neuron interleaved, or in separate matrices. */
 const layouts: readonly NeuronLayout[] = ['interleaved', 'separate'];
 /** Ratios of active neurons. */
 const fullRatios = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1];

@@ -17,7 +17,7 @@ const matrices = ['gate', 'up', 'down'] as const;
 /** Size and number of concurrent reads of the whole file. */
 const rawReadBytes = 1024 * 1024;
 const numRawReads = 8;
-/** Share in the page cache above which a figure is not one of the disk. */
+/** Share of the file in the page cache above which a figure does not measure the disk. */
 const mostResident = 0.02;
 
 interface ColdShape {

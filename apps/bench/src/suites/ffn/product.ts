@@ -13,7 +13,7 @@ import { loadDense, type FfnCase } from './programs.js';
 
 const suite = 'ffn-product';
 /**
- * Rank of each of the two predictors. The rank that a model needs is a question of quality, which is not measured here.
+ * Ranks of the two predictors. The rank that a model needs depends on its quality, which is not measured here.
  */
 const ranks = [256, 128];
 /** The targets for SwiGLU: 40 and 50 % skipped. */
@@ -46,7 +46,7 @@ function appendScores(
   return b.activation('glu', { gate, up }, { kind: 'silu' });
 }
 
-/** All layers read the same x, so that their predictions are known beforehand. */
+/** All layers read the same x, so that their predictions are known in advance. */
 function productProgram(ffn: ProductCase): Program {
   const { dtype, hiddenDim, ffnDim, numLayers, numTokens } = ffn;
   const b = new ProgramBuilder({});
@@ -85,7 +85,7 @@ interface ProductBlocks {
   readonly program: LoadedProgram;
   /** Draws an input, with thresholds that exactly `count` neurons of every layer reach. */
   draw(count: number): Promise<Draw>;
-  /** The input of the next run. */
+  /** Sets the input of the next run. */
   put(draw: Draw): Promise<void>;
 }
 

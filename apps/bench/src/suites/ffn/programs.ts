@@ -58,7 +58,7 @@ function interleavedBlock(b: ProgramBuilder, { dtype, hiddenDim, ffnDim }: FfnCa
   return (x, active) => b.activation('sparse-feed-forward', { x, weight, ...active }, { kind });
 }
 
-/** A block with a matrix each for gate, up and the transposed down, by four ops. */
+/** A block with separate matrices for gate, up and the transposed down, by four ops. */
 function separateBlock(b: ProgramBuilder, { dtype, hiddenDim, ffnDim }: FfnCase, index: number): AddBlock {
   const matrix = (name: string) => b.external(`neurons ${name} ${index}`, 'weights', dtype, [ffnDim, hiddenDim]);
   const [gateRows, upRows, downRows] = [matrix('gate'), matrix('up'), matrix('down')];
@@ -70,7 +70,7 @@ function separateBlock(b: ProgramBuilder, { dtype, hiddenDim, ffnDim }: FfnCase,
   };
 }
 
-/** Sparse, with the neurons whose scores are at least 0. */
+/** A sparse program, whose active neurons are those with scores of at least 0. */
 function sparseProgram(shape: FfnCase, layout: NeuronLayout): Program {
   const { hiddenDim, ffnDim, numLayers, numWeights = numLayers, numTokens } = shape;
   const b = new ProgramBuilder({});
@@ -130,7 +130,7 @@ export function loadPredictor(backend: Backend, ffn: FfnCase, rank: number): Pro
 export interface SparseFfn {
   readonly program: LoadedProgram;
   /**
-   * The same over the same weights with different neurons: run just before, it wakes the threads without reading what
+   * The same program over the same weights with different neurons: run just before, it wakes the threads without reading what
    * `program` will read.
    */
   readonly other: LoadedProgram;

@@ -1,4 +1,4 @@
-/** How often drafts of the demo model's own weights are right at the end of its longest context: no time is measured. */
+/** The acceptance rate of self-speculation by the demo model at the end of its longest context; no times are measured. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Session } from '@winnow/engine';
 import { defaultText } from '@winnow/evaluation';
@@ -7,7 +7,7 @@ import type { SuiteContext } from '../../harness/suite.js';
 
 const suite = 'speculation';
 const contextSize = 2048;
-/** Tokens of a generation: the first one, three by plain steps, whose time makes drafts pay off, a drafted one, and the one after it. */
+/** Tokens per generation: the first one, three plain steps that provide the time to compare with, a drafted one, and the one after it. */
 const perDraft = 6;
 const [numDrafts, fewDrafts] = [80, 4];
 const policies = ['streaming:window=256,sinks=4', 'streaming:window=512,sinks=4'] as const;
@@ -19,7 +19,7 @@ export async function* longestAcceptance(context: SuiteContext): AsyncIterable<F
   for (const policy of policies) {
     const backend = await context.createBackend(context.options.threads.at(-1) ?? 1, 'default');
     let ms = 0;
-    // by this clock drafts always pay off
+    // with this clock, drafts always pay off
     const now = (): number => ms++;
     const size = { context: contextSize, maxSessions: 1 };
     const model = await loadModel(demoModelUrl, { backend, now, ...size, speculative: `self=${policy}` });
@@ -49,7 +49,7 @@ export async function* longestAcceptance(context: SuiteContext): AsyncIterable<F
   }
 }
 
-/** Continues the text by generations that have room for a draft of one token each. */
+/** Continues the text with generations that have room for one drafted token each. */
 async function compare(
   session: Session,
   prompt: Int32Array,

@@ -1,6 +1,6 @@
 /**
- * Drafts by the same weights under a sparse policy, where reading keys and values costs much: contexts in memory (`--contexts`) and
- * in tiers (`--tokens`). Their contents are meaningless, but their speed is realistic.
+ * Self-speculation under a sparse policy over contexts whose keys and values are expensive to read, in memory (`--contexts`) and in
+ * tiers (`--tokens`). Their contents are meaningless, but their speed is realistic.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -107,8 +107,8 @@ function* figuresOf(
 }
 
 /**
- * The gain if drafts were accepted with other probabilities, each independent of the others.
- * @param ratio of a plain step's time to this step's
+ * The gain at other acceptance rates, assuming that drafted tokens are accepted independently.
+ * @param ratio time of a plain step divided by the time of this step
  */
 function* gains(task: string, numTokens: number, ratio: number): Iterable<Figure> {
   for (const rate of rates) {

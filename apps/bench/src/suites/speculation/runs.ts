@@ -29,7 +29,7 @@ export async function generate(
   return { tokens, timesMs, acceptance: numAcceptedTokens / Math.max(1, numDraftedTokens) };
 }
 
-/** @throws {Error} when a speculative generation has other tokens */
+/** @throws {Error} when a speculative generation differs from the plain one */
 export function checkEqual(kind: string, plain: readonly Run[], drafted: readonly Run[]): void {
   const expected = String(plain[0]!.tokens);
   if ([...plain, ...drafted].some(({ tokens }) => String(tokens) !== expected)) {
@@ -37,7 +37,7 @@ export function checkEqual(kind: string, plain: readonly Run[], drafted: readonl
   }
 }
 
-/** Times of steps by the number of tokens that they gave, which arrive together. @param pauseMs time that only a step can take */
+/** Times of steps by the number of tokens they yielded, which arrive together. @param pauseMs minimum time of a step */
 export function stepTimes(runs: readonly Run[], pauseMs: number): ReadonlyMap<number, number[]> {
   const times = new Map<number, number[]>();
   for (const { timesMs } of runs) {

@@ -1,4 +1,4 @@
-/** Speculative decoding and plain decoding of the demo model, in turns, with the same tokens. */
+/** Speculative and plain decoding with the demo model, measured in turns on the same tokens. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Speculative } from '@winnow/engine';
 import { perSecond, type Figure } from '../../harness/figure.js';
@@ -10,10 +10,10 @@ import { tasks, type Copied, type Task } from './tasks.js';
 import { checkEqual, generate, stepTimes, type Run } from './runs.js';
 
 const suite = 'speculation';
-/** Tokens per window of the lowest speed. */
+/** Tokens per window over which the lowest speed is measured. */
 const windowTokens = 64;
 const policy = 'streaming:window=128,sinks=4';
-/** `again`: plain decoding once more, whose slowest window is the noise of the others. */
+/** `again` is plain decoding once more, whose slowest window shows the noise of the measurement. */
 const kinds = ['lookup', 'self', 'again'] as const;
 type Kind = (typeof kinds)[number];
 
@@ -97,7 +97,7 @@ function* figuresOf(
   }
 }
 
-/** The window in which the median run with drafts is slowest, and its speed relative to the same tokens without. */
+/** The lowest speed of the median run with drafts over a window, also relative to the same tokens without drafts. */
 function lowestSpeed(plain: readonly Run[], drafted: readonly Run[]): { speed: number; ratio: number } {
   const timeOf = (runs: readonly Run[], begin: number): number => {
     const times = runs.map(

@@ -1,7 +1,7 @@
-/** What the demo model generates with and without drafts. */
+/** The tasks of the demo model. */
 import type { GenerateOptions } from '@winnow/engine';
 
-/** Of the digits in the output, how many are those of the prompt. */
+/** The number of digits in the output that were copied correctly from the prompt. */
 export interface Copied {
   readonly numRight: number;
   readonly numCopied: number;
@@ -14,7 +14,7 @@ export interface Task {
   readonly countRight?: (text: string) => Copied;
 }
 
-/** Facts of the form that the demo model was trained to look up; of more of them it confuses too many. */
+/** Facts of the form that the demo model was trained to look up; it confuses longer lists. */
 const codes: readonly (readonly [name: string, code: string])[] = [
   ['Alice', '31407'],
   ['Peter', '86259'],
@@ -47,7 +47,7 @@ export const tasks: readonly Task[] = [
   },
 ];
 
-/** The list of the prompt, several times. The grammar gives the words and the names; the model copies the digits. */
+/** A grammar for the list of the prompt, repeated several times. It fixes words and names; the model copies the digits. */
 function listGrammar(): string {
   const facts = codes.map(([name]) => `" The code of ${name} is " code "."`).join(' ');
   return `root ::= ${'list '.repeat(numLists)}\nlist ::= ${facts}\ncode ::= [0-9] [0-9] [0-9] [0-9] [0-9]`;
