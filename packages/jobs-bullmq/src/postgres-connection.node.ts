@@ -7,13 +7,10 @@ import type { Reply, Scripts } from './script-job-store.node.js';
 import type { ScriptName } from './scripts/index.js';
 import { sourceOf } from './source.js';
 
-/** Marks a schema as ours, as its comment. */
+/** The comment that marks a schema as a job store. */
 const mark = 'job store of Winnow, version 3';
 /** Calls run one at a time, by the lock of the schema; each connection plans their statements for itself. */
-/** The comment that marks a schema as a job store. */
-const mark = 'job store of Winnow, version 2';
-/** Several, so that heartbeats do not wait for a long listing. */
-const maxConnections = 4;
+const maxConnections = 2;
 const retryMs = 100;
 
 export class FunctionConnection implements Scripts {

@@ -25,9 +25,9 @@ const numRunsAway = 256;
 
 /** Steps of up to this many tokens are measured separately by their number of tokens. */
 const maxSized = 16;
-/** How much too high an estimate may be: it takes contexts to be full, and kernels to be slow. */
+/** Tolerance of estimates, which assume full contexts and slow kernels. */
 const estimateExcess = 3;
-/** Tolerance: estimates assume full contexts, and workers that were woken for a run seem slower than they are. */
+/** Tolerance of times where workers are slower: a worker that is woken for a run seems slower than it is. */
 const excess = 2;
 /** Number of runs on workers before they can count as slower. */
 const minRunsAway = 8;
