@@ -28,7 +28,8 @@ export const EmbeddingRequest = Type.Object(
       Type.Array(Type.Enum(['sparse', 'multi_vector']), {
         uniqueItems: true,
         description:
-          'What else to return, of models such as BGE-M3: lexical weights and a vector per token. ColBERT models return only the latter, and empty embeddings.',
+          'What else to return, of models such as BGE-M3: lexical weights and a vector per token. ColBERT models ' +
+          'return only the latter, and empty embeddings.',
       }),
     ),
     prompt_name: Type.Optional(

@@ -1,7 +1,7 @@
 /**
  * Three workers on a queue, compared with one process that does the same lines, and with three processes that share nothing and
  * have a third of the lines each: what the cores give. Needs the built command.
- * node apps/cli/scripts/measure-workers.ts [LINES] [ROUNDS] [sqlite|redis|postgres]
+ * node apps/cli/scripts/measure/workers.ts [LINES] [ROUNDS] [sqlite|redis|postgres]
  * With a queue, only its workers and the processes that share nothing are measured, in turns.
  */
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 /**
  * Pages of a prompt that are restored from a folder, an S3 server and an HTTP server on this machine, compared with computing them.
- * Needs the built packages. node apps/cli/scripts/measure-pages.ts [TOKENS] [THREADS] [MODEL]
+ * Needs the built packages. node apps/cli/scripts/measure/pages.ts [TOKENS] [THREADS] [MODEL]
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';

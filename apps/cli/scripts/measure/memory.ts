@@ -1,6 +1,6 @@
 /**
  * Resident memory of workers on a queue in Redis, and of a router with its servers under streaming clients, over minutes. Needs the
- * built command and redis-server. node apps/cli/scripts/measure-memory.ts [MINUTES OF EACH] [FIRST MINUTES LEFT OUT] [workers|router]
+ * built command and redis-server. node apps/cli/scripts/measure/memory.ts [MINUTES OF EACH] [FIRST MINUTES LEFT OUT] [workers|router]
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { openRedisJobStore } from '@winnow/jobs-bullmq';
 import { startRedisServer } from '@winnow/test-utils';
 
-const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
+const program = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
 const [minutes = 3, warmupMinutes = 1] = process.argv.slice(2, 4).map(Number);
 const only = process.argv[4];
 const sampleMs = 2000;

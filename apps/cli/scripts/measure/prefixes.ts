@@ -1,7 +1,7 @@
 /**
  * Three workers that answer prompts with common beginnings of 1,024 tokens, which come in random order: in the order of their
  * beginnings, and in that of the file. Needs the built command.
- * node apps/cli/scripts/measure-prefixes.ts [LINES] [ROUNDS] [sqlite|redis|postgres]
+ * node apps/cli/scripts/measure/prefixes.ts [LINES] [ROUNDS] [sqlite|redis|postgres]
  */
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { postgresProgram, redisProgram, startPostgresServer, startRedisServer } from '@winnow/test-utils';
 
-const program: string = fileURLToPath(new URL('../dist/main.js', import.meta.url));
+const program: string = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
 export const numProcesses = 3;
 
 /** Runs a command to its end. @throws {Error} when it fails */
