@@ -21,7 +21,7 @@ const hubDefaults: Readonly<Record<string, Record<'window' | 'contextLength' | '
 };
 const routing: Routing = { score: 'softmax', normalize: true };
 /** The divisor of the frequencies of pairs that are not rotated, as in GGUF files. */
-export const unrotatedFactor = 1e30;
+const unrotatedFactor = 1e30;
 
 export interface Gemma4Settings {
   /** `rope` is that of layers without the sliding window. */

@@ -24,7 +24,7 @@ function columns({ b }: DecoderStep, x: ProgramTensor, begin: number, length: nu
 }
 
 /** The streams of stacked hidden states. */
-export function streamsOf(step: DecoderStep, x: ProgramTensor, { numStreams }: StreamSizes): ProgramTensor[] {
+function streamsOf(step: DecoderStep, x: ProgramTensor, { numStreams }: StreamSizes): ProgramTensor[] {
   const { hiddenDim } = step.config;
   return Array.from({ length: numStreams }, (_, index) => columns(step, x, index * hiddenDim, hiddenDim));
 }
