@@ -51,7 +51,7 @@ const withoutSinks = /oracle|subquadratic|h2o|sparq|verified|delta/;
 const runsAll = /^(gpt-oss|gemma3n|gemma4)/;
 
 /** Models without attention, which refuse every policy. */
-const withoutAttention = /mamba$|mamba2$/;
+const withoutAttention = /mamba$|^mamba2/;
 
 function accepts(name: string, attention: string): boolean {
   if (name.startsWith('gpt-oss')) return !withoutSinks.test(attention);
