@@ -313,6 +313,23 @@ test('an adapter of the fused projections of Qwen3-Next has the rows of the chec
   expect(worst(actual, expected)).toBeLessThan(limit);
 });
 
+test.each([
+  // of Gemma 3n as transformers 4 loads it: layers that share keys have matrices for these nevertheless
+  ['gemma4', { 'model.layers.4.self_attn.k_proj': [8, 16, 4], 'model.layers.5.self_attn.v_proj': [16, 16, 4] }],
+  ['gemma3n', { 'model.language_model.layers.5.self_attn.k_proj': [8, 16, 4] }],
+] as const)('parts of adapters on %s that have no effect are ignored with a notice', async (name, unused) => {
+  const used = pairsFor({ 'model.layers.4.mlp.down_proj': [16, name === 'gemma4' ? 64 : 48, 4] });
+  const pairs = new Map([...used, ...pairsFor(unused)]);
+  const expected = await logprobs(await mergedFolder(name, used, () => 1));
+  for (const file of ['hf', 'model.gguf']) {
+    const location = archPath(name, file) as string;
+    const lora = { adapters: [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }] };
+    expect(worst(await logprobs(location, { lora }), expected)).toBeLessThan(limit);
+    await using model = await loadModel(location, { backend, lora });
+    expect(model.notices.join()).toContain(`${Object.keys(unused).length} of ${pairs.size} matrices of the adapter`);
+  }
+});
+
 test('an adapter of Falcon-H1 has the format of the model, whose factors only folders declare', async () => {
   const pairs = pairsFor({
     'model.layers.0.mamba.in_proj': [116, 24, 4],

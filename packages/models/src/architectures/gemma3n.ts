@@ -18,13 +18,13 @@ import {
 } from '../blocks/alternating-updates.js';
 import { add, describeDecoder, gatedFeedForward, linear, rmsNorm, scaled } from '../blocks/decoder-blocks.js';
 import { embedWithLayerInputs, layerInputTensors, ofLayerInput } from '../blocks/layer-inputs.js';
-import { isUnusedKey, normedAttention, normedAttentionTensors, onesName, onesOf } from '../blocks/normed-attention.js';
+import { normedAttention, normedAttentionTensors, onesName, onesOf } from '../blocks/normed-attention.js';
 import { rotaryOf, type Rotary } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { ffnDimOf, type RotaryDecoderConfig } from '../program/config.js';
 import { ropeFrequenciesName, type DecoderStep } from '../program/decoder-program.js';
-import { gatedFfnTensors, isDerivedTensor, outerTensors, tensorNames } from '../program/tensors.js';
+import { gatedFfnTensors, isDerivedTensor, isUnusedKey, outerTensors, tensorNames } from '../program/tensors.js';
 import { multimodalParts, textPartOf } from '../settings/text-part.js';
 import { gemmaEmbeddingScale } from './gemma-settings.js';
 import { gemma3nFromGguf, gemma3nFromHub, architecture, type Gemma3nSettings } from './gemma3n-settings.js';

@@ -11,13 +11,20 @@ import type { ProgramTensor } from '@winnow/ops';
 import { add, describeDecoder, gatedFeedForward, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
 import { expertFeedForward, expertTensors } from '../blocks/experts.js';
 import { embedWithLayerInputs, layerInputTensors, ofLayerInput } from '../blocks/layer-inputs.js';
-import { isUnusedKey, normedAttention, normedAttentionTensors, valueNormTables } from '../blocks/normed-attention.js';
+import { normedAttention, normedAttentionTensors, valueNormTables } from '../blocks/normed-attention.js';
 import { rotaryOf, type Rotary } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { ffnDimOf, type DecoderConfig } from '../program/config.js';
 import { embedTokens, ropeFrequenciesName, type DecoderStep } from '../program/decoder-program.js';
-import { gatedFfnTensors, isDerivedTensor, outerTensors, tensorNames, type Names } from '../program/tensors.js';
+import {
+  gatedFfnTensors,
+  isDerivedTensor,
+  isUnusedKey,
+  outerTensors,
+  tensorNames,
+  type Names,
+} from '../program/tensors.js';
 import { multimodalParts, textPartOf } from '../settings/text-part.js';
 import { gemmaEmbeddingScale } from './gemma-settings.js';
 import { architecture, gemma4FromGguf, gemma4FromHub, type Gemma4Settings } from './gemma4-settings.js';

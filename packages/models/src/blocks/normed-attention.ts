@@ -72,12 +72,6 @@ export function* normedAttentionTensors(
   if (hasValues) yield* names.matrix([`${own}.attn_v`, `${hub}.v_proj`], [keyDim, hiddenDim], bias);
 }
 
-/** Checkpoints have keys and values of their own for layers that do not use them. */
-export function isUnusedKey(name: string, config: DecoderConfig): boolean {
-  const found = /^(?:blk|model\.layers)\.(\d+)\.(?:self_attn\.[kv]_(?:proj|norm)|attn_(?:k|v|k_norm))\./.exec(name);
-  return found !== null && kvLayerOf(config, Number(found[1])) !== Number(found[1]);
-}
-
 /**
  * For each layer the one whose keys it attends to: the last `numShared` layers those of the last earlier layer of their type.
  * @returns `undefined` without such an earlier layer

@@ -5,7 +5,7 @@ import { changedRowsView } from '../file/changed-rows-view.js';
 import { reencodedView } from '../file/reencoded-view.js';
 import type { Weight } from '../file/weights.js';
 import type { EmbedderDescription, ModelDescription } from '../program/architecture.js';
-import { factorsInGguf, neighborsInGguf } from '../program/tensors.js';
+import { factorsInGguf, isUnusedKey, neighborsInGguf } from '../program/tensors.js';
 import { plainHubName } from './lora-names.js';
 import type { Lora, LoraPart } from './lora.js';
 
@@ -38,11 +38,18 @@ export function addAdapters(
 ): string[] {
   const { weights } = description;
   const parts = new Map<string, LoraPart[]>();
+  const notices: string[] = [];
   for (const { lora, scale } of adapters) {
     if (!Number.isFinite(scale)) {
       throw new ArgumentError({ argument: 'adapter scale', expected: 'a finite number', actual: String(scale) });
     }
-    for (const [target, part] of lora.parts) {
+    const used = [...lora.parts].filter(([target]) => !isUnusedKey(target, description.config));
+    const numUnused = lora.parts.size - used.length;
+    if (numUnused > 0) {
+      const of = `${numUnused} of ${lora.parts.size} matrices of the adapter '${lora.name}'`;
+      notices.push(`${of} have no effect: their layers use the keys and values of an earlier layer`);
+    }
+    for (const [target, part] of used) {
       for (const [name, placed] of placedParts(description, format, lora, target, part)) {
         const scaled = { ...placed, b: placed.b.map((value) => value * scale) };
         parts.set(name, [...(parts.get(name) ?? []), scaled]);
@@ -65,7 +72,8 @@ export function addAdapters(
     added.push(names.a);
   }
   checkUsed(description, added, adapters);
-  return numRequantized === 0 ? [] : [`${numRequantized} quantized matrices were requantized to merge adapters`];
+  if (numRequantized > 0) notices.push(`${numRequantized} quantized matrices were requantized to merge adapters`);
+  return notices;
 }
 
 /** The weights that a target adapts: a fused matrix of a file is several weights in programs. */

@@ -1,7 +1,7 @@
 /** The tensors of decoders: their names in each format, fused or separate. */
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from './architecture.js';
-import type { DecoderConfig } from './config.js';
+import { kvLayerOf, type DecoderConfig } from './config.js';
 
 /** Whether a tensor has no bias, has one if the file contains it, or must have one. */
 export type Bias = 'none' | 'optional' | 'required';
@@ -242,6 +242,15 @@ export function isDerivedTensor(name: string, { isTied }: DecoderConfig): boolea
     /\.(rotary_emb\.inv_freq|attn_rot_embd(\.weight)?)$/.test(name) ||
     (isTied && name === 'lm_head.weight')
   );
+}
+
+/** Tensors of keys and values of layers that attend to those of another: checkpoints and adapters have them, too. */
+export function isUnusedKey(name: string, config: Pick<DecoderConfig, 'kvLayers'>): boolean {
+  const kinds = 'self_attn\\.[kv]_(?:proj|norm)|attn_(?:k|v|k_norm)';
+  const found = new RegExp(`^(?:blk|(?:model\\.|language_model\\.)*layers)\\.(\\d+)\\.(?:${kinds})(?:\\.|$)`).exec(
+    name,
+  );
+  return found !== null && kvLayerOf(config, Number(found[1])) !== Number(found[1]);
 }
 
 /** Whether a tensor belongs to the multi-token prediction layers, which follow those of the model. */
