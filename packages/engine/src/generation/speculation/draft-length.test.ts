@@ -104,13 +104,28 @@ const rates: Readonly<Record<string, RateAt>> = {
   'only short drafts are right': (_token, numDrafted) => (numDrafted < 6 ? 1 : 0),
 };
 
-/** What 64 tokens after drafts of `lookup` that saved time may lose at most: the allowance, and the credit. */
-const lowestAfterCopies = 64 / (64 / 0.97 + 4);
+/** The lowest speed of so many tokens after drafts of `lookup` that saved time: the allowance, and a credit of 4 plain steps. */
+const lowestAfterCopies = (numTokens: number): number => numTokens / (numTokens / 0.97 + 4);
 
-/** By drafts of models, 0.97 of plain decoding over any 64 tokens, by those of lookup over any 192 and by their credit below it over 64. */
+/** By drafts of models, 0.97 of plain decoding over any 64 tokens, by those of lookup also by their credit below it. */
 function expectLimits(times: Pick<ReturnType<typeof simulate>, 'ends' | 'plain'>, isLookup: boolean, name = ''): void {
-  expect(lowestSpeed(times, isLookup ? 192 : 64), name).toBeGreaterThanOrEqual(0.97);
-  if (isLookup) expect(lowestSpeed(times, 64), name).toBeGreaterThanOrEqual(lowestAfterCopies);
+  if (!isLookup) expect(lowestSpeed(times, 64), name).toBeGreaterThanOrEqual(0.97);
+  for (const numTokens of isLookup ? [64, 128, 192] : []) {
+    expect(lowestSpeed(times, numTokens), name).toBeGreaterThanOrEqual(lowestAfterCopies(numTokens));
+  }
+}
+
+/** Passages of random lengths: right, wrong, right with a probability, or wrong at every so many tokens. */
+function randomPassages(seed: number): RateAt {
+  const rng = createRng(seed);
+  const rateOf: number[] = [];
+  while (rateOf.length < 1600) {
+    const length = 3 + rng.nextInt(rng.nextFloat() < 0.5 ? 30 : 200);
+    const kind = rng.nextInt(4);
+    const rate = kind < 2 ? kind : rng.nextFloat();
+    for (let i = 0; i < length; i++) rateOf.push(kind === 3 ? Math.min(1, i % (2 + (length % 12))) : rate);
+  }
+  return (token) => rateOf[token] ?? 0;
 }
 
 describe('whatever comes next, never slower than the limits', () => {
@@ -128,6 +143,13 @@ describe('whatever comes next, never slower than the limits', () => {
     for (const step of Object.values(steps)) {
       const lows = [1, 2].map((seed) => lowestSpeed(simulate({ step }, rates[rate]!, 1500, seed), 64));
       expect(Math.min(...lows)).toBeGreaterThanOrEqual(0.97);
+    }
+  });
+
+  test('lookup in random passages', () => {
+    for (const costOfFurther of [0.05, 0.1, 0.4]) {
+      const step: Costs['step'] = (numTokens) => 1 + costOfFurther * (numTokens - 1);
+      for (let seed = 1; seed <= 40; seed++) expectLimits(simulate({ step }, randomPassages(seed), 1500, seed), true);
     }
   });
 
