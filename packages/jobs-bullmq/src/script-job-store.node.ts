@@ -32,7 +32,7 @@ import {
   type NewJob,
   type QueueInfo,
 } from '@winnow/jobs';
-import { checkOptions, definedFields, ReleasedError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, definedFields, ReleasedError } from '@winnow/tensor';
 import type { ScriptName } from './scripts/index.js';
 
 /** Reply of a script: texts, numbers, and lists of these. */
@@ -62,6 +62,12 @@ interface Change {
   readonly values: readonly (string | number)[];
   readonly resolve: (state: string) => void;
   readonly reject: (error: unknown) => void;
+}
+
+/** What a script could not read would fail the changes of other jobs, too. */
+function checkNumber(argument: string, value: number): void {
+  if (typeof value === 'number' && !Number.isNaN(value)) return;
+  throw new ArgumentError({ argument, expected: 'a number', actual: String(value) });
 }
 
 /** An absent detail differs from an empty one. */
@@ -120,6 +126,7 @@ export class ScriptJobStore implements JobStore {
 
   async heartbeat(job: ClaimedJob, leaseMs: number, progress = 0): Promise<LeaseState> {
     checkInteger('leaseMs', leaseMs, 1);
+    checkNumber('progress', progress);
     return this.#asHolder<LeaseState>(job, 'heartbeat', leaseMs, progress);
   }
 
@@ -130,6 +137,7 @@ export class ScriptJobStore implements JobStore {
   async fail(job: ClaimedJob, error: JobError, options: FailOptions = {}): Promise<FailState> {
     checkOptions(options, failOptionNames);
     const { retry = true, delayMs = retryDelayMs(job.attempt) } = options;
+    checkNumber('delayMs', delayMs);
     return this.#asHolder<FailState>(job, 'fail', retry ? '1' : '0', delayMs, ...errorValues(error));
   }
 
@@ -228,6 +236,7 @@ export class ScriptJobStore implements JobStore {
   /** Holders that end jobs in one turn of the event loop share a call. */
   async #asHolder<State extends string>(job: ClaimedJob, ...change: readonly (string | number)[]): Promise<State> {
     checkText('job.token', job.token);
+    checkInteger('job.index', job.index, 0);
     const values = [job.batchId, job.index, job.token, ...change];
     this.#connection.check('holder', values);
     const missing = Array.from({ length: valuesPerChange - values.length }, () => '');

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import type { ClaimedJob } from '@winnow/jobs';
 import { describeJobStore } from '@winnow/jobs/testing';
 import { ArgumentError, IoError } from '@winnow/tensor';
 import { redisProgram, sourceArguments, startRedisServer, type RedisServer } from '@winnow/test-utils';
@@ -30,6 +31,24 @@ async function checkClock(url: string): Promise<void> {
   await redis.quit();
 }
 
+/** Numbers that are none are refused before they share a call with what other holders do. */
+async function checkUnreadable(url: string): Promise<void> {
+  const store = await openRedisJobStore(url, { prefix: 'unreadable' });
+  const jobs = ['a', 'b'].map((customId, index) => ({ customId, index, payload: '' }));
+  await store.enqueue('batch', jobs);
+  const [a, b] = (await store.claim({ worker: 'worker', leaseMs: 60_000, limit: 2 })) as [ClaimedJob, ClaimedJob];
+  const completing = store.complete(a, 'done');
+  const unreadable = [
+    store.heartbeat(b, 60_000, 'half' as never),
+    store.fail(b, { code: 'oops', message: '' }, { delayMs: Number.NaN }),
+    store.complete({ ...b, index: undefined as never }, 'done'),
+  ];
+  for (const change of unreadable) await expect(change).rejects.toSatisfy(ArgumentError.isInstance);
+  expect(await completing).toBe('held');
+  expect(await store.counts('batch')).toMatchObject({ running: 1, completed: 1 });
+  await store.close();
+}
+
 describe.skipIf(redisProgram === undefined)('with redis-server', () => {
   let server: RedisServer;
   beforeAll(async () => {
@@ -46,6 +65,8 @@ describe.skipIf(redisProgram === undefined)('with redis-server', () => {
 
   it('claims once when the reply is lost', () =>
     checkLostReply(server.url, (url) => openRedisJobStore(url, { prefix: 'lost' })));
+
+  it('rejects what no script can read, not the changes beside it', () => checkUnreadable(server.url));
 
   it('leaves nothing behind when a batch is removed', async () => {
     const { Redis } = await import('ioredis');

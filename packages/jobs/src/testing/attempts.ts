@@ -9,6 +9,7 @@ export function testAttempts(use: UseBench): void {
   testLeases(use);
   testDisappearing(use);
   testRetries(use);
+  testHolders(use);
   testEnds(use);
 }
 
@@ -135,6 +136,37 @@ function testRetries(use: UseBench): void {
     const error = { ...oops, detail: '{"status":400}' };
     expect(await store.fail(await claimOne(store, 60_000), error, { retry: false })).toBe('failed');
     expect((await store.list('batch'))[0]).toMatchObject({ state: 'failed', attempts: 1, error });
+  });
+}
+
+function testHolders(use: UseBench): void {
+  it('keeps apart what holders do at once', async () => {
+    const store = await use().open();
+    await store.enqueue('gone', jobsOf(['x']));
+    const canceled = await claimOne(store, 60_000);
+    await store.cancel('gone');
+    await store.enqueue('batch', jobsOf(['a', 'b', 'c', 'd']));
+    const [a, b, c, d] = (await claimAll(store)) as [ClaimedJob, ClaimedJob, ClaimedJob, ClaimedJob];
+    const states = await Promise.all([
+      store.complete(canceled, 'late'),
+      store.complete(a, 'of a'),
+      store.complete({ ...d, token: 'of another' }, 'not of d'),
+      store.fail(b, oops, { retry: false }),
+      store.release(c),
+      store.complete(a, 'again'),
+      store.heartbeat(d, 60_000, 0.5),
+      store.complete({ ...a, batchId: 'unknown' }, 'of none'),
+    ]);
+    expect(states).toEqual(['canceled', 'held', 'lost', 'failed', 'held', 'lost', 'held', 'lost']);
+    const infos = await store.list('batch');
+    expect(infos.map(({ state, result, progress }) => [state, result, progress])).toEqual([
+      ['completed', 'of a', 1],
+      ['failed', undefined, 0],
+      ['waiting', undefined, 0],
+      ['running', undefined, 0.5],
+    ]);
+    const numEach = { waiting: 1, running: 1, completed: 1, failed: 1 };
+    expect(await store.counts('batch')).toEqual({ ...numEach, canceled: 0, expired: 0 });
   });
 }
 
