@@ -20,8 +20,6 @@ test.each([
   ['safetensors', 'deepseek_v32', 'it needs a description of its layers', 'deepseek2'],
   ['safetensors', 'jamba', 'it needs a description of its state-space layers', 'granitehybrid'],
   ['gguf', 'rwkv7', 'it needs the recurrence, the shifted tokens and the channel mixing of RWKV', 'qwen35'],
-  ['safetensors', 'gemma3n_text', 'it needs alternating updates of several hidden states', 'gemma3'],
-  ['safetensors', 'gemma4', 'it needs per-layer embeddings and key-value sharing', 'gemma3'],
   ['safetensors', 'ernie4_5_moe', 'it needs a description of its layers', 'ernie4_5'],
   ['gguf', 'jina-bert-v3', 'it needs rotary positions in these blocks and an adapter per task', 'nomic-bert'],
   ['safetensors', 'roberta', 'it needs the positions and tokens of this encoder', 'xlm-roberta'],

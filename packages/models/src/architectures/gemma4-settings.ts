@@ -22,6 +22,8 @@ const hubDefaults: Readonly<Record<string, Record<'window' | 'contextLength' | '
 const routing: Routing = { score: 'softmax', normalize: true };
 /** The divisor of the frequencies of pairs that are not rotated, as in GGUF files. */
 const unrotatedFactor = 1e30;
+/** A larger head is an error of the settings: factors of its pairs would fill the memory. */
+const maxHeadDim = 2 ** 16;
 
 export interface Gemma4Settings {
   /** `rope` is that of layers without the sliding window. */
@@ -198,6 +200,7 @@ function hubRope(fields: Fields, layerType: string, headDim: number): RopeConfig
   if (numRotated < 0 || 2 * numRotated > headDim) {
     throw fields.refusal('partial_rotary_factor', 'a number from 0 to 1', nested.raw('partial_rotary_factor'));
   }
+  if (headDim > maxHeadDim) throw fields.refusal('head_dim', `at most ${maxHeadDim}`, headDim);
   const factors = new Float32Array(headDim / 2).fill(1).fill(unrotatedFactor, numRotated);
   return numRotated === factors.length ? plain : { ...plain, scaling: { type: 'factors', factors } };
 }
