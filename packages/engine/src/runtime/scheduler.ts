@@ -288,19 +288,19 @@ export class Scheduler {
     return alone === undefined ? this.#queue : [alone];
   }
 
-  /** Admits as many candidates as the program of a phase can take; the others stay for the next step. */
+  /** Admits as many candidates as the program of a phase can take, and one prompt at a time where bits must not depend on others. */
   #fillBatch(phase: StepPhase, candidates: readonly QueuedRequest[]): Batch {
     const { maxSequences, maxTokens, maxOutputRows } = this.#runner.programFor(phase);
+    const isInvariant = this.#runner.verifiesDrafts;
+    const maxBatch = isInvariant && phase === 'prefill' ? 1 : maxSequences;
     const batch: QueuedRequest[] = [];
-    let freeTokens =
-      phase === 'decode' && this.#runner.verifiesDrafts ? Math.min(maxTokens, maxInvariantTokens) : maxTokens;
+    let freeTokens = isInvariant && phase === 'decode' ? Math.min(maxTokens, maxInvariantTokens) : maxTokens;
     let freeRows = maxOutputRows;
-    for (const queued of inOrder(candidates, maxSequences)) {
-      if (batch.length === maxSequences) break;
+    for (const queued of inOrder(candidates, maxBatch)) {
+      if (batch.length === maxBatch) break;
       const { count, outputRows, sequence } = queued.request;
       const maxPart = sequence.preempted === undefined ? count : this.chunks.maxTokens;
-      if (maxPart > freeTokens || outputRows.length > freeRows) continue;
-      if (!this.#tryAdmit(queued)) continue;
+      if (maxPart > freeTokens || outputRows.length > freeRows || !this.#tryAdmit(queued)) continue;
       batch.push(queued);
       freeTokens -= queued.part.count;
       freeRows -= queued.part.outputRows.length;
