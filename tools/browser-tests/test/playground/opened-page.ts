@@ -68,6 +68,8 @@ export async function openPlayground(
     messages: () => page.locator('.message').evaluateAll((all) => all.map(({ textContent }) => textContent ?? '')),
     async ask(text) {
       await prompt.fill(text);
+      // the page ignores the key while it asks a server for its models
+      await page.locator('.composer button[type="submit"]:enabled').waitFor();
       await prompt.press('Enter');
     },
     answered: () => page.locator('.messages[aria-busy="false"] .message.assistant').last().waitFor(),
