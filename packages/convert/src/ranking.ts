@@ -13,7 +13,7 @@ import { FormatError } from '@winnow/tensor';
 import type { Json } from './hub-settings.js';
 import type { GgufPairs } from './rope-values.js';
 
-/** Describes files like the source: as a reranker if it has a classification head, else as any other model. */
+/** Describes files like the source: as a reranker if it has a classification head, otherwise like other models. */
 export function describerOf(source: ModelFile): (file: ModelFile) => Promise<EmbedderDescription> {
   if (!hasRankingHead(source)) return describeEmbedder;
   return (file) => describeReranker(file, () => undefined);

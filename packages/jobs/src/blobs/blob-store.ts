@@ -40,7 +40,7 @@ export interface ReadBlobOptions extends BlobCallOptions {
   readonly byteLength?: number;
   /** The checksum of the whole content; verified at the end of a read of all bytes. Default: not checked. */
   readonly sha256?: string;
-  /** The version that `stat` returned: others fail with the reason `changed`. Default: any version, the same for all bytes of a read. */
+  /** The version that `stat` returned: others fail with the reason `changed`. Default: the current one, for all bytes of a read. */
   readonly version?: string;
 }
 

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { chromium, type Browser, type BrowserServer } from 'playwright-core';
 
-/** On Debian: the same engine without the windows of a browser, whose pages and profiles cost half as much. */
+/** On Debian: the same engine without the windows of a browser, with less work for each page. */
 const shellPath = '/usr/bin/chromium-headless-shell';
 const browserPath = '/usr/bin/chromium';
 
