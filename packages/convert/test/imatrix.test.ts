@@ -220,7 +220,8 @@ test('collected: each expert sees the tokens that chose it, and a converted file
     if (!name.includes('_exps.')) continue;
     const means = columns.get(name) as Float32Array;
     expect(means.length).toBe((shape[0] as number) * (shape[2] as number));
-    expect(new Set(means).size).toBeGreaterThan(shape[2] as number);
+    // not all experts see the same tokens
+    expect(new Set(means).size).toBeGreaterThan(1.5 * (shape[2] as number));
   }
   await file.close();
   const path = join(folder, 'experts.gguf');

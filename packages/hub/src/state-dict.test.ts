@@ -65,6 +65,18 @@ describe('refuses', () => {
     await expect(refused).rejects.toMatchObject({ field, message: expect.stringContaining(message) as string });
   });
 
+  test('a tensor that begins so late in its storage that it ends behind it', async () => {
+    const bytes = bytesOf('tensors');
+    const at = bytes.indexOf('QK', bytes.indexOf('rows', 0, 'latin1'), 'latin1') + 2;
+    expect(bytes[at]).toBeGreaterThan(0); // the offset of `rows`
+    bytes[at] = 200;
+    const refused = openStateDict(memorySource(bytes));
+    await expect(refused).rejects.toMatchObject({
+      field: 'rows',
+      message: expect.stringMatching(/expected at most the \d+ bytes of its storage/) as string,
+    });
+  });
+
   test.each([
     ['a text that is as long as it says', '\x80\x02X\x05\x00\x00\x00ab', 'the end of the pickle'],
     ['an operand', '\x80\x02s.', 'got an empty stack'],

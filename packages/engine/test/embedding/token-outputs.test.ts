@@ -85,14 +85,22 @@ test('a chunk contributes its largest weights, and its vectors', async () => {
   const words = [20, 21, 22, 23, 24, 25];
   const embed = async (ids: readonly number[], overflow: 'error' | 'chunk-average' = 'error') =>
     (await model.embedTexts([[0, ...ids, 2]], { outputs, overflow, normalize: false }))[0];
-  const parts = [await embed([...words, ...words, 30, 31]), await embed([...words, ...words, 32, 33])];
-  const whole = await embed([...words, ...words, 30, 31, ...words, ...words, 32, 33], 'chunk-average');
-  expect(whole?.numChunks).toBe(2);
-  expect(whole?.multiVector).toEqual(parts.flatMap((part) => part?.multiVector ?? []));
-  const weightIn = (part: (typeof parts)[number], id: number): number =>
-    part?.sparse?.values[part.sparse.indices.indexOf(id)] ?? 0;
-  for (const id of [...words, 30, 31, 32, 33]) {
-    expect(weightIn(whole, id)).toBe(Math.max(...parts.map((part) => weightIn(part, id))));
+  const chunks = [
+    [...words, ...words, 30, 31],
+    [...words, ...words, 32, 33],
+  ];
+  for (const order of [chunks, chunks.toReversed()]) {
+    const parts = await Promise.all(order.map((chunk) => embed(chunk)));
+    const whole = await embed(order.flat(), 'chunk-average');
+    expect(whole?.numChunks).toBe(2);
+    expect(whole?.multiVector).toEqual(parts.flatMap((part) => part?.multiVector ?? []));
+    const weightIn = (part: (typeof parts)[number], id: number): number =>
+      part?.sparse?.values[part.sparse.indices.indexOf(id)] ?? 0;
+    const differing = words.filter((id) => weightIn(parts[0], id) !== weightIn(parts[1], id));
+    expect(differing.length).toBeGreaterThan(0);
+    for (const id of [...words, 30, 31, 32, 33]) {
+      expect(weightIn(whole, id)).toBe(Math.max(...parts.map((part) => weightIn(part, id))));
+    }
   }
 });
 

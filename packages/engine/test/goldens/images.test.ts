@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { memorySink, memorySource, type StoredTensor } from '@winnow/bytes';
 import { describeModel } from '@winnow/models';
 import { type Backend } from '@winnow/ops';
+import { fastClock } from '@winnow/test-utils';
 import type { RgbImage } from '@winnow/vision';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
@@ -208,6 +209,15 @@ test('qwen2.5-vl: batches, drafts and pages keep positions, and a policy that mo
     const answers = await Promise.all(prompts.map((each) => model.generate(promptOf(each), greedyOf(each)).result()));
     expect(answers.map(({ tokens }) => tokens)).toEqual(greedy);
   }
+  // drafts that are rejected leave their positions
+  await using drafting = await loadModel(pathOf('qwen25vl'), {
+    ...{ backend, context: 128, maxSessions: 1, speculative: 'lookup', now: fastClock() },
+  });
+  for (const each of prompts) {
+    expect((await drafting.generate(promptOf(each), greedyOf(each)).result()).tokens).toEqual(each.greedy);
+  }
+  const { numDraftedTokens, numAcceptedTokens } = drafting.metrics().speculation;
+  expect(numDraftedTokens).toBeGreaterThan(numAcceptedTokens);
   const streaming = loadModel(pathOf('qwen25vl'), { backend, attention: 'streaming:sinks=4,window=16' });
   await expect(streaming).rejects.toThrow('attention: expected one that rotates queries by their own positions');
 });

@@ -30,11 +30,12 @@ export async function generate(
 }
 
 /** @throws {Error} when a speculative generation differs from the plain one */
-export function checkEqual(kind: string, plain: readonly Run[], drafted: readonly Run[]): void {
+export function checkEqual(kind: string, plain: readonly Run[], drafted: readonly Run[]): number {
   const expected = String(plain[0]!.tokens);
   if ([...plain, ...drafted].some(({ tokens }) => String(tokens) !== expected)) {
     throw new Error(`${kind} generated other tokens than plain decoding`);
   }
+  return drafted.reduce((sum, { tokens }) => sum + tokens.length, 0);
 }
 
 /** Times of steps by the number of tokens they yielded, which arrive together. @param pauseMs minimum time of a step */

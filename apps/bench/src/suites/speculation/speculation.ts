@@ -55,13 +55,28 @@ async function* measureTask(context: SuiteContext, dtype: 'f16' | 'q8_0', task: 
     const right = task.countRight?.(model.tokenizer.decode(runs.plain[0]!.tokens));
     if (right !== undefined) yield copied(title, right);
     for (const kind of kinds) {
-      checkEqual(kind, runs.plain, runs[kind]);
-      yield* figuresOf(`${kind === 'again' ? 'plain again' : kind}, ${title}`, count, timings, kind, runs);
+      const numEqual = checkEqual(kind, runs.plain, runs[kind]);
+      const name = `${kind === 'again' ? 'plain again' : kind}, ${title}`;
+      yield* figuresOf(name, count, timings, kind, runs);
+      yield equalTokens(name, numEqual);
     }
   } finally {
     await model.dispose();
     await backend.dispose();
   }
+}
+
+/** Tokens of all generations that were those of plain decoding; the bench ends with an error if one was not. */
+function equalTokens(task: string, value: number): Figure {
+  return {
+    suite,
+    case: `${task}: same tokens`,
+    value,
+    best: value,
+    unit: 'tokens',
+    ratio: 1,
+    ratioOf: 'those compared',
+  };
 }
 
 function copied(title: string, { numRight, numCopied }: Copied): Figure {
