@@ -66,7 +66,7 @@ export class TierStream {
         boundary,
         keys: blockBuffer(keys),
         values: blockBuffer(values),
-        names: tierBuffersOf(shape),
+        names: this.#names.get(boundary) as TierBuffers,
         window: shape.window,
         few: prepare(few),
         many: prepare(many),
@@ -77,8 +77,10 @@ export class TierStream {
   static async create(parts: OffloadParts): Promise<TierStream> {
     const stream = new TierStream(parts);
     const { steps, numRows } = parts.plan;
-    if (steps !== undefined)
-      for (const boundary of stream.#names.keys()) await stream.clearStates(boundary, numRows + 1);
+    if (steps === undefined) return stream;
+    // layers with heads of one size share buffers
+    const shared = new Map([...stream.#names.values()].map((names) => [names.maxima, names]));
+    for (const names of shared.values()) await stream.#clearStates(names, numRows + 1);
     return stream;
   }
 
@@ -100,9 +102,13 @@ export class TierStream {
     return { numChunks: this.#numChunks + numChunks, waitedMs: this.#waitedMs + waitedMs, numChosenPages };
   }
 
-  /** Empties the states of the first rows of a layer: `m = -Infinity, l = 0, o = 0`. */
-  async clearStates(boundary: string, numRows: number): Promise<void> {
-    const { maxima, sums, outputs } = this.#names.get(boundary) as TierBuffers;
+  /** Empties the states of the first rows of a layer. */
+  clearStates(boundary: string, numRows: number): Promise<void> {
+    return this.#clearStates(this.#names.get(boundary) as TierBuffers, numRows);
+  }
+
+  /** `m = -Infinity, l = 0, o = 0`. */
+  async #clearStates({ maxima, sums, outputs }: TierBuffers, numRows: number): Promise<void> {
     const clear = async (name: string, value: number): Promise<void> => {
       const rowBytes = this.buffers.sizeBytes(name) / (this.numRows + 1);
       await this.buffers.fill(name, 0, numRows * rowBytes, ({ buffer, byteOffset, byteLength }) => {
