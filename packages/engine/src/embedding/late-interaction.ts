@@ -13,7 +13,7 @@ type Role = 'query' | 'document';
 export interface LateInteraction {
   /** The file with the settings, for error messages. */
   readonly source: string;
-  /** Prefixes by purpose, among them `query` and `document`, without markers. */
+  /** Prefixes by purpose, among them `query` and `document`, without markers. Texts with any other one are documents. */
   readonly prompts: Readonly<Record<string, string>>;
   /** Tokens that the two kinds of texts begin with, as text, with what may follow the token. */
   readonly markers: Readonly<Partial<Record<Role, string>>>;
@@ -224,7 +224,7 @@ export function textKindsOf(late: LateInteraction, tokenizer: Tokenizer, context
   const kinds = new Map<string, TextKind>();
   for (const [name, prompt] of Object.entries(late.prompts)) {
     const role: Role = name === 'query' ? 'query' : 'document';
-    const { marker, rest } = markerOf(late.markers[name as Role], tokenizer);
+    const { marker, rest } = markerOf(late.markers[role], tokenizer);
     const filled = role === 'query' ? expansion : undefined;
     const most = filled === undefined ? maxTokens[role] : filled.isFloor ? maxTokens.query : filled.length;
     kinds.set(name, {

@@ -96,13 +96,14 @@ describe.each(Object.values(multiVectorNames).flat())('%s', (name) => {
   });
 });
 
+const names = {
+  config: 'config_sentence_transformers.json',
+  modules: 'modules.json',
+  bert: 'sentence_bert_config.json',
+};
+const stored = readJson<Record<string, unknown>>(`${folderOf('colbert-modern')}/${names.config}`);
+
 describe('settings', () => {
-  const names = {
-    config: 'config_sentence_transformers.json',
-    modules: 'modules.json',
-    bert: 'sentence_bert_config.json',
-  };
-  const stored = readJson<Record<string, unknown>>(`${folderOf('colbert-modern')}/${names.config}`);
   const dense = { idx: 1, name: '1', path: '1_Dense', type: 'sentence_transformers.base.modules.dense.Dense' };
   const modules = [{ idx: 0, name: '0', path: '', type: 'sentence_transformers.models.Transformer' }, dense];
   const mask = { idx: 2, name: '2', path: '2_MultiVectorMask', type: 'x.MultiVectorMask' };
@@ -135,13 +136,6 @@ describe('settings', () => {
     }
   });
 
-  test('a prefix that is no token is text', async () => {
-    const config = { ...stored, query_prefix: 'query: ', document_prefix: '' };
-    await using model = await load(await changedFolder('colbert-modern', { [names.config]: config }));
-    const ids = (text: string, promptName: Role): number[] => [...model.encodeText(text, { promptName })];
-    expect(ids('boats', 'query')).toEqual(ids('query: boats', 'document'));
-  });
-
   test.each([
     [names.modules, [...modules, { ...dense, name: '2' }], 'expected one Dense module for vectors of tokens, got 2'],
     [
@@ -153,6 +147,26 @@ describe('settings', () => {
   ] as const)('refuses other ones in %s', async (file, content, message) => {
     const name = file === 'artifact.metadata' ? 'colbert' : 'colbert-modern';
     await expect(load(await changedFolder(name, { [file]: content }))).rejects.toThrow(message);
+  });
+});
+
+describe('prompts and prefixes', () => {
+  test('texts with a prompt of another name are documents', async () => {
+    const config = { ...stored, prompts: { passage: 'in. ' } };
+    await using model = await load(await changedFolder('colbert-modern', { [names.config]: config }));
+    const options = { promptName: 'passage' };
+    expect(model.encodeText('boats', options)).toEqual(model.encodeText('in. boats', { promptName: 'document' }));
+    const [passage] = await model.embedTexts(['boats'], { outputs, ...options });
+    expect(passage?.multiVector).toEqual((await vectorsOf(model, ['in. boats'], 'document'))[0]);
+    // `[CLS] [D] boats [SEP]`: words that are skipped have no vector
+    expect(passage?.multiVector).toHaveLength(4);
+  });
+
+  test('a prefix that is no token is text', async () => {
+    const config = { ...stored, query_prefix: 'query: ', document_prefix: '' };
+    await using model = await load(await changedFolder('colbert-modern', { [names.config]: config }));
+    const ids = (text: string, promptName: Role): number[] => [...model.encodeText(text, { promptName })];
+    expect(ids('boats', 'query')).toEqual(ids('query: boats', 'document'));
   });
 });
 
