@@ -25,12 +25,24 @@ export type Eviction = 'oldest' | 'least-attended' | LeastAttendedOptions;
 
 export const leastAttendedNames: OptionNames<LeastAttendedOptions> = { firstTokens: true, recentTokens: true };
 
-/** @returns `undefined` when no attention mass is needed @throws {ArgumentError} */
-export function heavyHitterOptions(eviction: Eviction, contextSize: number): HeavyHitterOptions | undefined {
+/**
+ * @param numKvHeads of each attention layer
+ * @returns `undefined` when no attention mass is needed
+ * @throws {ArgumentError} also for layers whose masses cannot be summed
+ */
+export function heavyHitterOptions(
+  eviction: Eviction,
+  contextSize: number,
+  numKvHeads: readonly number[],
+): HeavyHitterOptions | undefined {
   if (eviction === 'oldest') return undefined;
   if (eviction !== 'least-attended' && (typeof eviction !== 'object' || eviction === null)) {
     const expected = 'oldest | least-attended, or an object of firstTokens and recentTokens';
     throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: String(eviction) });
+  }
+  if (new Set(numKvHeads).size > 1) {
+    const expected = 'oldest, since layers of this model have different numbers of KV heads';
+    throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: 'least-attended' });
   }
   const options = eviction === 'least-attended' ? {} : eviction;
   const firstTokens = count('firstTokens', options.firstTokens ?? Math.min(4, contextSize >> 2));
@@ -53,7 +65,6 @@ const outputName = 'keyMass';
 export class MassLowering {
   readonly #lastLayer: number;
   #previous: ProgramTensor | undefined;
-  #numKvHeads: Dim | undefined;
 
   constructor(lastLayer: number) {
     this.#lastLayer = lastLayer;
@@ -63,11 +74,6 @@ export class MassLowering {
     const { layer, q, positions, sequences, kv, scale, window, chunked = false, softCap, sinkLogits } = node;
     if (sinkLogits !== undefined) {
       const expected = 'oldest, since masses do not include the learned sinks of this model';
-      throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: 'least-attended' });
-    }
-    const numKvHeads = kv.keys.shape[1];
-    if (numKvHeads !== (this.#numKvHeads ??= numKvHeads)) {
-      const expected = 'oldest, since layers of this model have different numbers of KV heads';
       throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: 'least-attended' });
     }
     const inputs = { q, positions, sequences, ...kv, previous: this.#previous };

@@ -184,6 +184,7 @@ function sizesOf(config: DecoderConfig, options: ResolvedPlanOptions): Sizes {
   const [keyBytes, valueBytes] = [rowBytes(dtype.keys), rowBytes(dtype.values)];
   if (options.trace?.attention === true) checkTraceable(config, dtype);
   const isSpeculative = !isOff(options.speculative);
+  const numKvHeads = attending.map((layer) => kvHeadsOf(config, layer).numKvHeads);
   return {
     contextSize,
     maxSessions,
@@ -200,7 +201,7 @@ function sizesOf(config: DecoderConfig, options: ResolvedPlanOptions): Sizes {
     keyBytes: Math.max(0, ...keyBytes),
     valueBytes: Math.max(0, ...valueBytes),
     rotatesKeys: checkRotation(kvCache.rotation ?? 'none', config) === 'hadamard',
-    heavyHitters: heavyHitterOptions(kvCache.eviction ?? 'oldest', contextSize),
+    heavyHitters: heavyHitterOptions(kvCache.eviction ?? 'oldest', contextSize, numKvHeads),
   };
 }
 
