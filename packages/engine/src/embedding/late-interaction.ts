@@ -1,6 +1,6 @@
 /**
  * Models whose only output is a vector per token, as in ColBERT (arXiv:2004.12832): how folders of Stanford's library, of PyLate
- * and of sentence-transformers say what becomes of queries and documents.
+ * and of sentence-transformers say how queries and documents are encoded.
  */
 import { hasTokenVectors, isColbert, type HubModel, type JsonObject, type SentenceTransformers } from '@winnow/hub';
 import type { EmbedderDescription, ModelFile, tokenOutputs } from '@winnow/models';
@@ -195,7 +195,7 @@ export function recommendedLength(
   return length === undefined ? undefined : Math.max(length, expansion?.length ?? 0);
 }
 
-/** What becomes of a text. */
+/** How a text is encoded. */
 export interface TextKind {
   /** Text before the text. */
   readonly prefix: string;
@@ -209,25 +209,31 @@ export interface TextKind {
   readonly skippedIds?: ReadonlySet<number>;
 }
 
+/** How texts are encoded with each of the prompts. */
+export interface TextKinds {
+  readonly byPrompt: ReadonlyMap<string, TextKind>;
+  /** The prompt of texts without `promptName`. */
+  readonly defaultName: string;
+}
+
 /**
- * What becomes of the texts with each of the prompts.
  * @throws {FormatError} when the tokenizer lacks a token
  * @throws {ArgumentError} when queries do not fit the context
  */
-export function textKindsOf(late: LateInteraction, tokenizer: Tokenizer, contextSize: number): Map<string, TextKind> {
+export function textKindsOf(late: LateInteraction, tokenizer: Tokenizer, contextSize: number): TextKinds {
   const { expansion, maxTokens, skippedIn } = late;
   const skippedIds = new Set(late.skippedWords.flatMap((word) => tokenizer.idOf(word) ?? []));
   if (expansion !== undefined && expansion.length > contextSize) {
     const expected = `at least ${expansion.length}, the tokens of a query of this model`;
     throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
   }
-  const kinds = new Map<string, TextKind>();
+  const byPrompt = new Map<string, TextKind>();
   for (const [name, prompt] of Object.entries(late.prompts)) {
     const role: Role = name === 'query' ? 'query' : 'document';
     const { marker, rest } = markerOf(late.markers[role], tokenizer);
     const filled = role === 'query' ? expansion : undefined;
     const most = filled === undefined ? maxTokens[role] : filled.isFloor ? maxTokens.query : filled.length;
-    kinds.set(name, {
+    byPrompt.set(name, {
       prefix: rest + prompt,
       skippedIds: skippedIn.includes(role) ? skippedIds : new Set(),
       ...(marker === undefined ? {} : { marker }),
@@ -236,7 +242,7 @@ export function textKindsOf(late: LateInteraction, tokenizer: Tokenizer, context
       ...(filled === undefined ? {} : { expansion: { ...filled, id: maskOf(late, filled, tokenizer) } }),
     });
   }
-  return kinds;
+  return { byPrompt, defaultName: late.defaultName };
 }
 
 /** A marker that the tokenizer does not know as a token, with or without what follows it, is text. */
@@ -261,20 +267,17 @@ function maskOf({ source }: LateInteraction, { token }: QueryExpansion, tokenize
 }
 
 /** The kind of the texts of a call. @throws {ArgumentError} for a prompt of its own, and for an unknown name */
-export function lateKind(
-  kinds: ReadonlyMap<string, TextKind>,
+export function textKindOf(
+  { byPrompt, defaultName }: TextKinds,
   prompt: string | undefined,
-  promptName: string | undefined,
+  promptName: string = defaultName,
 ): TextKind {
   if (prompt !== undefined && prompt !== '') {
     const expected = 'none: texts of this model are queries or documents, by promptName';
     throw new ArgumentError({ argument: 'prompt', expected, actual: JSON.stringify(prompt) });
   }
-  const kind = kinds.get(promptName ?? 'document');
+  const kind = byPrompt.get(promptName);
   if (kind !== undefined) return kind;
-  throw new ArgumentError({
-    argument: 'promptName',
-    expected: [...kinds.keys()].join(' | '),
-    actual: String(promptName),
-  });
+  const expected = [...byPrompt.keys()].join(' | ');
+  throw new ArgumentError({ argument: 'promptName', expected, actual: String(promptName) });
 }

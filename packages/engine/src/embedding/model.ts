@@ -14,7 +14,7 @@ import { runSliced } from '../runtime/compilation.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardAccess, FeedForwardTrace } from '../sparsity/feed-forward.js';
 import type { EmbeddingPlan } from './plan.js';
-import { lateKind, textKindsOf, type TextKind } from './late-interaction.js';
+import { textKindOf, textKindsOf, type TextKind, type TextKinds } from './late-interaction.js';
 import { EmbeddingRun, type EmbeddedText, type EmbeddingProgress } from './run.js';
 import { namedPrompt, type EmbeddingSettings } from './settings.js';
 import { EmbeddingStep } from './step.js';
@@ -196,8 +196,8 @@ export class TextEmbedder implements EmbeddingModel {
   readonly #parts: TextEmbedderParts;
   readonly #step: EmbeddingStep;
   readonly #fitter: TextFitter;
-  /** What becomes of texts by the names of prompts, for models with multi-vectors only. */
-  readonly #kinds: ReadonlyMap<string, TextKind> | undefined;
+  /** For models with multi-vectors only. */
+  readonly #kinds: TextKinds | undefined;
   readonly #turns = new Turns();
 
   constructor(parts: TextEmbedderParts) {
@@ -218,11 +218,11 @@ export class TextEmbedder implements EmbeddingModel {
     this.#parts = parts;
     const output = { name: 'embeddings', size: config.hiddenDim } as const;
     this.#step = new EmbeddingStep(executable, parts.deviceRecovery, plan, output);
-    const { isLowerCased, late } = settings;
+    const { isLowerCased, lateInteraction } = settings;
     const { contextSize } = plan;
     const { vocabSize } = config;
     this.#fitter = new TextFitter({ tokenizer, vocabSize, contextSize, isLowerCased, padding: parts.padding });
-    this.#kinds = late && textKindsOf(late, tokenizer, contextSize);
+    this.#kinds = lateInteraction && textKindsOf(lateInteraction, tokenizer, contextSize);
     this.dimensions = this.#dimensionsOf(undefined);
     this.feedForward = this.#feedForwardAccess();
   }
@@ -255,7 +255,7 @@ export class TextEmbedder implements EmbeddingModel {
       const embedded = await run.embed();
       await this.#checkFinite(embedded, reader?.nonFinite);
       return embedded.map((text) => ({
-        vector: settings.late === undefined ? vectorOf(text, dimensions, normalize) : new Float32Array(0),
+        vector: this.#kinds === undefined ? vectorOf(text, dimensions, normalize) : new Float32Array(0),
         numTokens: text.numTokens,
         numChunks: text.chunks.length,
         numDroppedTokens: text.numDroppedTokens,
@@ -323,7 +323,7 @@ export class TextEmbedder implements EmbeddingModel {
       const expected = 'no promptName together with a prompt';
       throw new ArgumentError({ argument: 'promptName', expected, actual: promptName });
     }
-    if (this.#kinds !== undefined) return lateKind(this.#kinds, prompt, promptName ?? settings.late?.defaultName);
+    if (this.#kinds !== undefined) return textKindOf(this.#kinds, prompt, promptName);
     const prefix =
       promptName === undefined ? (prompt ?? settings.defaultPrompt) : namedPrompt(settings.prompts, promptName);
     if (prefix === '' || !settings.skipsPrompt) return { prefix };
@@ -331,7 +331,7 @@ export class TextEmbedder implements EmbeddingModel {
     throw new ArgumentError({ argument: 'prompt', expected, actual: JSON.stringify(prefix) });
   }
 
-  /** @throws {ArgumentError} when a model has nothing else than what was not asked for */
+  /** @throws {ArgumentError} when a model with multi-vectors only is asked for other outputs */
   #checkVectors(outputs: readonly TokenOutput[]): void {
     if (this.#kinds === undefined || outputs.includes('multiVector')) return;
     const expected = `multiVector, since ${this.name} has no vectors of whole texts: embedTexts(texts, { outputs: ['multiVector'] })`;

@@ -7,7 +7,7 @@ import { recommendedLength, type LateInteraction } from './late-interaction.js';
 export interface EmbeddingSettings {
   readonly pooling: Pooling | undefined;
   /** For models with multi-vectors only. */
-  readonly late: LateInteraction | undefined;
+  readonly lateInteraction: LateInteraction | undefined;
   /** Maximum number of tokens per text that the model recommends. */
   readonly recommendedSize: number | undefined;
   readonly isLowerCased: boolean;
@@ -21,6 +21,11 @@ export interface EmbeddingSettings {
   readonly defaultDimensions: number | undefined;
 }
 
+interface SettingsOptions {
+  readonly isMatryoshka?: boolean;
+  readonly lateInteraction?: LateInteraction | undefined;
+}
+
 /** Supported modules of sentence-transformers, of which one is for models without pooling. */
 const knownModules = /\b(Transformer|Pooling|Dense|Normalize)$/;
 const maskModule = /\bMultiVectorMask$/;
@@ -29,22 +34,22 @@ const maskModule = /\bMultiVectorMask$/;
 export function embeddingSettings(
   file: ModelFile,
   sentence: SentenceTransformers | undefined,
-  { isMatryoshka = false, late }: { readonly isMatryoshka?: boolean; readonly late?: LateInteraction | undefined } = {},
+  { isMatryoshka = false, lateInteraction }: SettingsOptions = {},
 ): EmbeddingSettings {
   for (const { type, name } of sentence?.modules ?? []) {
-    if (knownModules.test(type) || (late !== undefined && maskModule.test(type))) continue;
+    if (knownModules.test(type) || (lateInteraction !== undefined && maskModule.test(type))) continue;
     const message = `expected Transformer, Pooling, Dense or Normalize, got ${type}`;
     throw new FormatError({ source: 'modules.json', field: name, message });
   }
   const config = sentence?.config;
   const storedSize = sentence?.bertConfig?.optionalInteger('max_seq_length');
-  const prompts = late?.prompts ?? promptsOf(config);
+  const prompts = lateInteraction?.prompts ?? promptsOf(config);
   const defaultName = config?.optionalString('default_prompt_name');
   const hasNorm = sentence?.modules.some(({ type }) => /\bNormalize$/.test(type)) === true;
   return {
     pooling: sentence?.pooling === undefined ? storedPooling(file) : poolingOf(sentence.pooling),
-    late,
-    recommendedSize: late === undefined ? storedSize : recommendedLength(late, storedSize),
+    lateInteraction,
+    recommendedSize: lateInteraction === undefined ? storedSize : recommendedLength(lateInteraction, storedSize),
     isLowerCased: sentence?.bertConfig?.optionalBoolean('do_lower_case') ?? false,
     normalizes: hasNorm || config?.optionalString('similarity_fn_name') !== 'dot',
     prompts,

@@ -70,7 +70,12 @@ export class TextFitter {
 }
 
 function withMarker(ids: Int32Array, marker: number | undefined, at: number): Int32Array {
-  return marker === undefined ? ids : Int32Array.from([...ids.subarray(0, at), marker, ...ids.subarray(at)]);
+  if (marker === undefined) return ids;
+  const all = new Int32Array(ids.length + 1);
+  all.set(ids.subarray(0, at));
+  all[at] = marker;
+  all.set(ids.subarray(at), at + 1);
+  return all;
 }
 
 function padded(ids: Int32Array, { id, length }: { readonly id: number; readonly length: number }): Int32Array {

@@ -135,6 +135,6 @@ function embeddingMemory(
       (limits) => fitEmbedding(description, pooling, recommendedSize, options, sparse, limits).plan.memory,
     );
   if ('numLabels' in description) return planned(description.pooling);
-  const settings = embeddingSettings(file, sentenceTransformers, { late: lateInteraction() });
+  const settings = embeddingSettings(file, sentenceTransformers, { lateInteraction: lateInteraction() });
   return planned(choosePooling(description, undefined, settings.pooling), settings.recommendedSize);
 }

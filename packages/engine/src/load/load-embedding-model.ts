@@ -46,9 +46,9 @@ export async function loadOpenedEmbeddingModel(
 ): Promise<EmbeddingModel> {
   return loadTextModel(opened, options, adapters, host, async (file) => {
     const description = await describeEmbedder(file);
-    const late = opened.lateInteraction();
-    if (late !== undefined) checkProjection(file, description);
-    const settings = embeddingSettings(file, opened.sentenceTransformers, { ...options, late });
+    const lateInteraction = opened.lateInteraction();
+    if (lateInteraction !== undefined) checkProjection(file, description);
+    const settings = embeddingSettings(file, opened.sentenceTransformers, { ...options, lateInteraction });
     const pooling = choosePooling(description, options.pooling, settings.pooling);
     const create = (parts: TextModelParts): EmbeddingModel =>
       new TextEmbedder({ ...parts, settings, padding: description.padding });

@@ -10,7 +10,7 @@ import type { CommandContext } from '../command-host.js';
 import { openQueue, withoutPassword } from './open-queue.js';
 
 const pollMs = 250;
-/** While so many jobs wait, the end is not near: a database counts each of them. */
+/** Above this number of waiting jobs, each of which a database counts, the command polls less often. */
 const manyWaiting = 100;
 const manyPollMs = 1000;
 /** Time after which the command reports that no worker is running. */
