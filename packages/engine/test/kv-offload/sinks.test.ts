@@ -83,6 +83,8 @@ test.each([
   ['gemma4', 'decode=page-topk:budget=2,page=32,window=20'],
   ['gemma4', 'decode=page-topk:budget=all,page=32'],
   ['gemma3n', 'dense'],
+  ['gemma3n', 'decode=page-topk:budget=2,page=32,window=20'],
+  ['qwen3next', 'decode=page-topk:budget=2,page=32,window=20'],
   ['gemma4-moe', 'dense'],
   ['gemma4-moe', 'decode=page-topk:budget=2,page=32,window=20'],
 ])('%s, %s: as without tiers', (name, attention) => expectSame(attention, name, async () => undefined));

@@ -280,6 +280,7 @@ const others = {
   granitehybrid: { 'model.layers.0.mamba.in_proj': [164, 32, 4], 'model.layers.1.self_attn.k_proj': [16, 32, 4] },
   qwen3next: { 'model.layers.1.self_attn.q_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
   mamba: { 'backbone.layers.0.mixer.x_proj': [19, 64, 4], 'backbone.layers.1.mixer.dt_proj': [64, 3, 4] },
+  'mamba2-groups': { 'backbone.layers.0.mixer.in_proj': [200, 32, 4], 'backbone.layers.1.mixer.out_proj': [32, 64, 4] },
   smollm3: { 'model.layers.0.self_attn.q_proj': [16, 16, 4], 'model.layers.1.self_attn.k_proj': [8, 16, 4] },
   glm4moe: { 'model.layers.0.self_attn.q_proj': [24, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 24, 4] },
   deepseek2: { 'model.layers.0.mlp.up_proj': [48, 32, 4], 'model.layers.1.self_attn.o_proj': [32, 40, 4] },

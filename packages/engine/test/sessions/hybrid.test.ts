@@ -20,7 +20,17 @@ async function fresh(path: string | undefined, prompt: number[], maxTokens: numb
   return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
 }
 
-const names = ['lfm2', 'lfm2moe', 'qwen35', 'qwen35moe', 'qwen3next', 'granitehybrid', 'falcon-h1', 'mamba'];
+const names = [
+  'lfm2',
+  'lfm2moe',
+  'qwen35',
+  'qwen35moe',
+  'qwen3next',
+  'granitehybrid',
+  'falcon-h1',
+  'mamba',
+  'mamba2-groups',
+];
 
 describe.each(names)('%s', (name) => {
   const path = archPath(name, 'model.gguf');

@@ -118,7 +118,7 @@ describe.each(sampled(['wasm', 'reference'], 2))('on %s', (name) => {
   });
 });
 
-describe.each(['lfm2', 'qwen35', 'granitehybrid', 'mamba'])('recurrent states of %s', (name) => {
+describe.each(['lfm2', 'qwen35', 'granitehybrid', 'mamba', 'mamba2-groups'])('recurrent states of %s', (name) => {
   const hybrid = archPath(name, 'model.gguf');
   const missing = hybrid === undefined ? ' (needs ../shared/data/goldens)' : '';
   test.skipIf(hybrid === undefined)(`saved and restored${missing}`, async () => {
