@@ -74,7 +74,7 @@ function chiSquaredLimit(degrees: number): number {
 }
 
 test.each(Object.keys(samplers))(
-  '%s: every kind of draft keeps the distribution',
+  '%s: drafts of self and lookup keep the distribution',
   { timeout: 300_000 },
   async (name) => {
     const sampling = samplers[name] as SamplingOptions;
