@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import {
   checkInteger,
   checkJobs,
+  checkNumber,
   checkText,
   eventOptionNames,
   failOptionNames,
@@ -32,7 +33,7 @@ import {
   type NewJob,
   type QueueInfo,
 } from '@winnow/jobs';
-import { ArgumentError, checkOptions, definedFields, ReleasedError } from '@winnow/tensor';
+import { checkOptions, definedFields, ReleasedError } from '@winnow/tensor';
 import type { ScriptName } from './scripts/index.js';
 
 /** Reply of a script: texts, numbers, and lists of these. */
@@ -62,12 +63,6 @@ interface Change {
   readonly values: readonly (string | number)[];
   readonly resolve: (state: string) => void;
   readonly reject: (error: unknown) => void;
-}
-
-/** What a script could not read would fail the changes of other jobs, too. */
-function checkNumber(argument: string, value: number): void {
-  if (typeof value === 'number' && !Number.isNaN(value)) return;
-  throw new ArgumentError({ argument, expected: 'a number', actual: String(value) });
 }
 
 /** An absent detail differs from an empty one. */

@@ -73,6 +73,12 @@ export function checkText(argument: string, text: string): void {
   throw new ArgumentError({ argument, expected: 'a text', actual: text === '' ? 'an empty string' : String(text) });
 }
 
+/** What a store cannot keep may fail what it changes at once. Infinity is a number. */
+export function checkNumber(argument: string, value: number): void {
+  if (typeof value === 'number' && !Number.isNaN(value)) return;
+  throw new ArgumentError({ argument, expected: 'a number', actual: String(value) });
+}
+
 export function checkInteger(argument: string, value: number, least: number): void {
   if (Number.isSafeInteger(value) && value >= least) return;
   throw new ArgumentError({ argument, expected: `an integer from ${least}`, actual: String(value) });

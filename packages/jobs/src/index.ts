@@ -34,6 +34,7 @@ export {
 export {
   checkInteger,
   checkJobs,
+  checkNumber,
   checkText,
   eventOptionNames,
   failOptionNames,

@@ -170,11 +170,14 @@ export interface JobStore {
    * claimed again, or fail after their last attempt.
    */
   claim(options: ClaimOptions): Promise<ClaimedJob[]>;
-  /** Extends a lease. @param progress from 0 to 1 */
+  /** Extends a lease. @param progress from 0 to 1 @throws {ArgumentError} for numbers that are none */
   heartbeat(job: ClaimedJob, leaseMs: number, progress?: number): Promise<LeaseState>;
   /** Records the result. Returns `lost` when another worker has claimed the job or recorded its result. */
   complete(job: ClaimedJob, result: string): Promise<LeaseState>;
-  /** Records a failure; the job waits for the next attempt while there are attempts left. */
+  /**
+   * Records a failure; the job waits for the next attempt while there are attempts left.
+   * @throws {ArgumentError} for a delay that is no number
+   */
   fail(job: ClaimedJob, error: JobError, options?: FailOptions): Promise<FailState>;
   /** Returns a job that was not tried. The attempt does not count. */
   release(job: ClaimedJob): Promise<LeaseState>;

@@ -5,6 +5,7 @@ import { checkOptions, ReleasedError, type OptionNames } from '@winnow/tensor';
 import {
   checkInteger,
   checkJobs,
+  checkNumber,
   checkText,
   eventOptionNames,
   failOptionNames,
@@ -150,6 +151,7 @@ class SqliteJobStore implements JobStore {
 
   async heartbeat(job: ClaimedJob, leaseMs: number, progress = 0): Promise<LeaseState> {
     checkInteger('leaseMs', leaseMs, 1);
+    checkNumber('progress', progress);
     return this.#asHolder(job, 'heartbeat', [this.#now() + leaseMs, progress], progress > 0 ? 'progress' : undefined);
   }
 
@@ -160,6 +162,7 @@ class SqliteJobStore implements JobStore {
   async fail(job: ClaimedJob, error: JobError, options: FailOptions = {}): Promise<FailState> {
     checkOptions(options, failOptionNames);
     const { retry = true, delayMs = retryDelayMs(job.attempt) } = options;
+    checkNumber('delayMs', delayMs);
     const now = this.#now();
     const query =
       'SELECT max_attempts FROM jobs WHERE custom_id = ? AND batch = (SELECT id FROM batches WHERE name = ?)';

@@ -1,4 +1,5 @@
 /** Leases, retries, cancellation and expiry. */
+import { ArgumentError } from '@winnow/tensor';
 import { expect, it } from 'vitest';
 import { retryDelayMs, type ClaimedJob } from '../job-store.js';
 import { claimAll, claimOne, jobsOf, type UseBench } from './bench.js';
@@ -167,6 +168,21 @@ function testHolders(use: UseBench): void {
     ]);
     const numEach = { waiting: 1, running: 1, completed: 1, failed: 1 };
     expect(await store.counts('batch')).toEqual({ ...numEach, canceled: 0, expired: 0 });
+  });
+
+  it('rejects numbers that are none, and not the changes beside them', async () => {
+    const store = await use().open();
+    await store.enqueue('batch', jobsOf(['a', 'b']));
+    const [a, b] = (await claimAll(store)) as [ClaimedJob, ClaimedJob];
+    const completing = store.complete(a, 'done');
+    const rejected = [
+      store.heartbeat(b, 60_000, Number.NaN),
+      store.heartbeat(b, 60_000, 'half' as never),
+      store.fail(b, oops, { delayMs: Number.NaN }),
+    ];
+    for (const change of rejected) await expect(change).rejects.toSatisfy(ArgumentError.isInstance);
+    expect(await completing).toBe('held');
+    expect(await store.counts('batch')).toMatchObject({ running: 1, completed: 1 });
   });
 }
 
