@@ -1,5 +1,5 @@
 import type { StoredTensor } from '@winnow/bytes';
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { gatheredRowsView, matrixRowsView } from './gathered-views.js';
 
 it('a view of gathered rows reads any range: parts of a row, one row, several', async () => {
@@ -37,4 +37,33 @@ it('every second row of each matrix of a stack', async () => {
   const read = new Uint8Array(view.sizeBytes);
   await view.read(read);
   expect([...new Float32Array(read.buffer)]).toEqual([1, 3, 5, 7, 9, 11]);
+});
+
+describe('the bytes that a view reads', () => {
+  const [numHeads, rowBytes] = [16, 4];
+
+  async function bytesRead(stored: number, count: number, rowOf: (row: number) => number): Promise<number> {
+    let sum = 0;
+    const tensor: StoredTensor = {
+      ...{ name: 'x', dtype: 'f32', shape: [stored, 1], sizeBytes: stored * rowBytes },
+      async read(target) {
+        sum += target.length;
+      },
+    };
+    const view = gatheredRowsView(tensor, [count, 1], rowOf);
+    await view.read(new Uint8Array(view.sizeBytes));
+    return sum / view.sizeBytes;
+  }
+
+  it('are those of its rows, if each head has a block of them', async () => {
+    const [size, perHead] = [128, 768];
+    const rowOf = (row: number): number => Math.floor(row / size) * perHead + (row % size);
+    expect(await bytesRead(numHeads * perHead, numHeads * size, rowOf)).toBe(1);
+  });
+
+  it('are those of its rows, if rows are permuted within heads', async () => {
+    const size = 256;
+    const rowOf = (row: number): number => row - (row % size) + (row % 2) * (size / 2) + Math.floor((row % size) / 2);
+    expect(await bytesRead(numHeads * size, numHeads * size, rowOf)).toBeLessThan(1.1);
+  });
 });

@@ -29,7 +29,7 @@ export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row
       const end = byteOffset + target.length;
       let row = Math.floor(byteOffset / rowBytes);
       while (row * rowBytes < end) {
-        // extends the span by as many rows as are worth reading at once
+        // extends the span by rows while it has few others; the constant lets permuted rows within heads be read together
         let low = rowOf(row);
         let high = low + 1;
         let next = row + 1;
@@ -37,7 +37,7 @@ export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row
           const from = rowOf(next);
           const [newLow, newHigh] = [Math.min(low, from), Math.max(high, from + 1)];
           const span = newHigh - newLow;
-          if (span * rowBytes > maxSpanBytes || span > 4 * (next + 1 - row) + 256) break;
+          if (span * rowBytes > maxSpanBytes || span > 1.5 * (next + 1 - row) + 256) break;
           [low, high] = [newLow, newHigh];
         }
         const bytes = new Uint8Array((high - low) * rowBytes);
