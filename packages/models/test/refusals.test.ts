@@ -68,9 +68,17 @@ test.each([
     { ...unshared, activation_sparsity_pattern: [1, 0] },
     /sparsity_pattern: expected an array of 2 numbers/,
   ],
-  ['gemma3n_text', { ...unshared, intermediate_size: [12] }, /FFN sizes: expected 2, got an array of 1/],
+  [
+    'gemma3n_text',
+    { ...unshared, intermediate_size: [12] },
+    /intermediate_size: expected an array of 2, got an array of 1/,
+  ],
   ['gemma4_text', { use_bidirectional_attention: 'all' }, /expected vision or false, got "all"/],
-  ['gemma4_text', { num_kv_shared_layers: 2 }, /layers that share keys: expected fewer than 2, got 2/],
+  [
+    'gemma4_text',
+    { num_kv_shared_layers: 2 },
+    /layers that share keys: expected an earlier layer of the same type for each, got 2/,
+  ],
   [
     'gemma4_text',
     { num_kv_shared_layers: 1, layer_types: ['sliding_attention', 'full_attention'] },

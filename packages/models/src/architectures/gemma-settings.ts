@@ -1,5 +1,6 @@
 /** Settings common to all Gemma generations. */
-import type { Fields } from '../file/fields.js';
+import { sharedKvLayers } from '../blocks/normed-attention.js';
+import { isList, type Fields } from '../file/fields.js';
 import type { DecoderConfig, RotaryDecoderConfig } from '../program/config.js';
 import type { HubDecoder } from '../settings/hub-settings.js';
 
@@ -53,11 +54,35 @@ export function withGgufWindow(
   const slidingWindow = fields.integer(key, defaults.window);
   if (slidingWindow === 0) return config;
   const pattern = fields.raw(`${key}_pattern`);
-  if (!Array.isArray(pattern) && !ArrayBuffer.isView(pattern)) {
+  if (!isList(pattern)) {
     const windowedLayers = windowedByPeriod(config, fields.count(`${key}_pattern`, defaults.period));
     return { ...config, slidingWindow, windowedLayers };
   }
-  const layers = Array.from(pattern as ArrayLike<unknown>, Boolean);
+  const layers = Array.from(pattern, Boolean);
   if (layers.length === config.numLayers) return { ...config, slidingWindow, windowedLayers: layers };
   throw fields.refusal(`${key}_pattern`, `an array of ${config.numLayers}`, layers);
+}
+
+/** What layers share, and their sizes. */
+export interface SharedLayers {
+  /** Number of last layers that attend to the keys and values of earlier ones. */
+  readonly numShared: number;
+  readonly ffnDims: readonly number[];
+}
+
+/** Adds what differs between layers. @throws {FormatError} for layers that share keys with none */
+export function withSharedLayers<C extends DecoderConfig>(
+  fields: Fields,
+  config: C,
+  { numShared, ffnDims }: SharedLayers,
+): C {
+  const kvLayers = sharedKvLayers(config.windowedLayers ?? [], numShared);
+  if (kvLayers === undefined) {
+    throw fields.refusal('layers that share keys', 'an earlier layer of the same type for each', numShared);
+  }
+  return {
+    ...config,
+    ...(numShared === 0 ? {} : { kvLayers }),
+    ...(ffnDims.every((size) => size === config.ffnDim) ? {} : { ffnDims }),
+  };
 }

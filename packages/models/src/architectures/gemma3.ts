@@ -3,11 +3,11 @@
  * layers to each global one. Local layers have a separate RoPE base and no scaling.
  */
 import { describeDecoder, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
-import { rotaryOf } from '../blocks/rotary.js';
+import { localRotaries } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
-import { embedTokens, ropeFrequenciesName } from '../program/decoder-program.js';
+import { embedTokens } from '../program/decoder-program.js';
 import { headNormTensors, isDerivedTensor, settingBias } from '../program/tensors.js';
 import { capOf, refuseSettings } from '../settings/config-checks.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
@@ -83,15 +83,14 @@ export function gemma3Layers(
   { fields }: ModelFile,
   { config, localRope, scale }: Gemma3Settings,
 ): Required<Pick<DecoderDesign, 'rotaries' | 'layer'>> {
-  const rotary = rotaryOf(fields, config.rope);
-  const localRotary = rotaryOf(fields, localRope, `${ropeFrequenciesName}.local`);
+  const { rotaries, rotaryOfLayer } = localRotaries(fields, config, localRope);
   const layer = sandwichLayer((index, step) => ({
-    rotary: config.windowedLayers?.[index] === true ? localRotary : rotary,
+    rotary: rotaryOfLayer(index),
     scale,
     window: windowOf(config, index),
     normalizeHeads: (name, heads) => rmsNorm(step, `${name}_norm`, heads),
   }));
-  return { rotaries: [rotary, localRotary], layer };
+  return { rotaries, layer };
 }
 
 /** Does not check whether attention is bidirectional. @param architecture prefix of the GGUF keys */

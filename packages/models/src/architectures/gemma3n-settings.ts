@@ -1,5 +1,4 @@
 /** Settings of Gemma 3n in both formats. */
-import { sharedKvLayers } from '../blocks/normed-attention.js';
 import type { StreamSizes } from '../blocks/alternating-updates.js';
 import type { Fields } from '../file/fields.js';
 import type { ModelFile } from '../program/architecture.js';
@@ -9,7 +8,7 @@ import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
 import { listOf } from '../settings/recurrent-settings.js';
 import { hasRopeByLayerType, ropeFromHub } from '../settings/rope-settings.js';
-import { gemmaHub, windowedByPeriod, withGgufWindow } from './gemma-settings.js';
+import { gemmaHub, windowedByPeriod, withGgufWindow, withSharedLayers } from './gemma-settings.js';
 import { normalQuantile } from './normal-quantile.js';
 
 export const architecture = 'gemma3n';
@@ -36,17 +35,17 @@ export interface Gemma3nSettings {
 export async function gemma3nFromGguf(file: ModelFile): Promise<Gemma3nSettings> {
   const { fields, store } = file;
   const key = (name: string): string => `${architecture}.${name}`;
-  const ffnDims = listOf(fields, key('feed_forward_length'));
-  const first =
-    ffnDims === undefined ? file : { ...file, fields: fields.with({ [key('feed_forward_length')]: ffnDims[0] }) };
-  const plain = await configFromGguf(first, {
+  const plain = await configFromGguf(withFirst(file, key('feed_forward_length')), {
     architecture,
     norm: 'rms',
     activation: 'gelu_pytorch_tanh',
     known: ['final_logit_softcapping'],
   });
   const windowed = withGgufWindow(fields, plain, { window: 512, period: usualPeriod });
-  const config = withLayers(fields, windowed, fields.integer(key('attention.shared_kv_layers')), ffnDims);
+  const config = withSharedLayers(fields, windowed, {
+    numShared: fields.integer(key('attention.shared_kv_layers')),
+    ffnDims: fields.counts(key('feed_forward_length'), plain.numLayers),
+  });
   const { layout, rotaryDim } = config.rope;
   const rows = (name: string): number => Number(store.tensors.get(name)?.shape[0] ?? 0);
   return {
@@ -66,9 +65,7 @@ export function gemma3nFromHub(file: ModelFile): Gemma3nSettings {
   const { fields } = file;
   const type = fields.string('model_type');
   if (type !== 'gemma3n_text') throw fields.refusal('text_config.model_type', 'gemma3n_text', type);
-  const ffnDims = listOf(fields, 'intermediate_size');
-  const first = ffnDims === undefined ? file : { ...file, fields: fields.with({ intermediate_size: ffnDims[0] }) };
-  const plain = configFromHub(first, {
+  const plain = configFromHub(withFirst(file, 'intermediate_size'), {
     ...gemmaHub(fields, architecture),
     numHeads: 8,
     numKvHeads: 2,
@@ -78,7 +75,10 @@ export function gemma3nFromHub(file: ModelFile): Gemma3nSettings {
   });
   const windowedLayers = windowedLayersOf(fields, plain.numLayers) ?? windowedByPeriod(plain, usualPeriod);
   const windowed = { ...plain, slidingWindow: fields.count('sliding_window', 512), windowedLayers };
-  const config = withLayers(fields, windowed, fields.integer('num_kv_shared_layers', 15), ffnDims);
+  const config = withSharedLayers(fields, windowed, {
+    numShared: fields.integer('num_kv_shared_layers', 15),
+    ffnDims: fields.counts('intermediate_size', plain.numLayers, plain.ffnDim),
+  });
   const { layout, rotaryDim, headDim } = { ...config.rope, ...config };
   const base = fields.number('rope_local_base_freq', 10_000);
   return {
@@ -94,6 +94,12 @@ export function gemma3nFromHub(file: ModelFile): Gemma3nSettings {
     scalesActive: fields.boolean('altup_correct_scale', true),
     cutoffs: cutoffsOf(fields, config),
   };
+}
+
+/** The file with the first value of a setting that may be a list. */
+function withFirst(file: ModelFile, name: string): ModelFile {
+  const list = listOf(file.fields, name);
+  return list === undefined ? file : { ...file, fields: file.fields.with({ [name]: list[0] }) };
 }
 
 function streamsOf(fields: Fields, count: string, index: string): StreamSizes {
@@ -130,26 +136,4 @@ function perLayer(
   const isNumber = (value: unknown): value is number => typeof value === 'number' && isValid(value);
   if (values.length === numLayers && values.every(isNumber)) return values;
   throw fields.refusal(name, `an array of ${numLayers} numbers`, values);
-}
-
-/** Adds what differs between layers. @throws {FormatError} for layers that share keys with none, and for FFN sizes that are no counts */
-function withLayers(
-  fields: Fields,
-  config: RotaryDecoderConfig,
-  numShared: number,
-  ffnDims: readonly unknown[] | undefined,
-): RotaryDecoderConfig {
-  const { windowedLayers = [], numLayers, ffnDim } = config;
-  const kvLayers = sharedKvLayers(windowedLayers, numShared);
-  if (kvLayers === undefined) {
-    throw fields.refusal('layers that share keys', 'an earlier layer of the same type for each', numShared);
-  }
-  const sizes = (ffnDims ?? []).map((size) => fields.with({ size }).count('size'));
-  if (ffnDims !== undefined && sizes.length !== numLayers)
-    throw fields.refusal('FFN sizes', String(numLayers), ffnDims);
-  return {
-    ...config,
-    ...(numShared === 0 ? {} : { kvLayers }),
-    ...(sizes.every((size) => size === ffnDim) ? {} : { ffnDims: sizes }),
-  };
 }

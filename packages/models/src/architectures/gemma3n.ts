@@ -16,15 +16,23 @@ import {
   spreadStreams,
   streamTensors,
 } from '../blocks/alternating-updates.js';
-import { add, describeDecoder, gatedFeedForward, linear, rmsNorm, scaled } from '../blocks/decoder-blocks.js';
+import {
+  add,
+  describeDecoder,
+  gatedFeedForward,
+  linear,
+  rmsNorm,
+  rowPerToken,
+  scaled,
+} from '../blocks/decoder-blocks.js';
 import { embedWithLayerInputs, layerInputTensors, ofLayerInput } from '../blocks/layer-inputs.js';
 import { normedAttention, normedAttentionTensors, onesName, onesOf } from '../blocks/normed-attention.js';
-import { rotaryOf, type Rotary } from '../blocks/rotary.js';
+import { localRotaries, type Rotary } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { ffnDimOf, type RotaryDecoderConfig } from '../program/config.js';
-import { ropeFrequenciesName, type DecoderStep } from '../program/decoder-program.js';
-import { gatedFfnTensors, isDerivedTensor, isUnusedKey, outerTensors, tensorNames } from '../program/tensors.js';
+import type { DecoderStep } from '../program/decoder-program.js';
+import { gatedFfnTensors, isDerivedTensor, outerTensors, tensorNames } from '../program/tensors.js';
 import { multimodalParts, textPartOf } from '../settings/text-part.js';
 import { gemmaEmbeddingScale } from './gemma-settings.js';
 import { gemma3nFromGguf, gemma3nFromHub, architecture, type Gemma3nSettings } from './gemma3n-settings.js';
@@ -34,10 +42,10 @@ export const gemma3n: Architecture = {
   name: architecture,
   models: 'Gemma 3n E2B and E4B, the language model of their multimodal checkpoints',
   limits: [
-    'Only the language model of multimodal checkpoints is read; tokens of images and sound have no inputs of layers.',
+    'Only the language model of multimodal checkpoints is read; tokens of images and sound have no per-layer inputs.',
     'The table of per-layer inputs is in memory as a whole.',
     'Calibrations of sparse FFNs do not apply to layers that skip neurons themselves.',
-    'GGUF files: the standard deviation of gates is that of transformers, which llama.cpp divides by one less.',
+    'The standard deviation of gates divides by n as in transformers; llama.cpp divides by n - 1.',
   ],
   ggufNames: [architecture],
   hubNames: ['gemma3n_text', 'gemma3n'],
@@ -46,20 +54,18 @@ export const gemma3n: Architecture = {
     const file = textPartOf(checkpoint, multimodalParts);
     const settings = file.format === 'gguf' ? await gemma3nFromGguf(file) : gemma3nFromHub(file);
     const { config, localRope, inputDim, inputRows, finalCap, streams } = settings;
-    const isUnused = (name: string): boolean => isDerivedTensor(name, config) || isUnusedKey(name, config);
-    const weights = collectWeights(file.store, gemma3nTensors(file, settings), isUnused);
-    const rotary = rotaryOf(file.fields, config.rope);
-    const localRotary = rotaryOf(file.fields, localRope, `${ropeFrequenciesName}.local`);
+    const weights = collectWeights(file.store, gemma3nTensors(file, settings), (name) => isDerivedTensor(name, config));
+    const { rotaries, rotaryOfLayer } = localRotaries(file.fields, config, localRope);
     const scale = gemmaEmbeddingScale(config);
     return describeDecoder({
       config,
       weights,
-      rotaries: [rotary, localRotary],
+      rotaries,
       constants: tablesOf(config, settings),
       embed: (step) => spreadStreams(step, embedWithLayerInputs(step, scale, inputDim, inputRows), streams),
+      // the only norm outside of layers, before the output matrix: here the streams become one
       norm: (step, name, rows) => rmsNorm(step, name, mergeStreams(step, rows, streams)),
-      layer: (step, layer, x) =>
-        writeLayer(step, layer, x, settings, config.windowedLayers?.[layer] === true ? localRotary : rotary),
+      layer: (step, layer, x) => writeLayer(step, layer, x, settings, rotaryOfLayer(layer)),
       softCap: finalCap,
     });
   },
@@ -90,10 +96,7 @@ function writeLayer(
 
 /** Each row times a weight vector. */
 function timesVector(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
-  const { b, config, weight } = step;
-  const table = b.reshape(weight(`${name}.weight`), [1, config.hiddenDim]);
-  const rows = b.activation('embedding-lookup', { table, tokens: step.zeros() });
-  return b.activation('multiply', { a: x, b: rows });
+  return step.b.activation('multiply', { a: x, b: rowPerToken(step, step.weight(`${name}.weight`)) });
 }
 
 /** Name of the table of the shift of a layer's gates in units of their standard deviation. */

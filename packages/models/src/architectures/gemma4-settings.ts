@@ -1,7 +1,6 @@
 /** Settings of Gemma 4 in both formats. */
 import { isRecord } from '@winnow/tensor';
 import { expertsFromGguf, expertsFromHub, type Routing } from '../blocks/experts.js';
-import { sharedKvLayers } from '../blocks/normed-attention.js';
 import type { Fields } from '../file/fields.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig, ExpertConfig, KvHeads, RopeConfig, RotaryDecoderConfig } from '../program/config.js';
@@ -10,7 +9,7 @@ import { unrotatedFromGguf } from '../settings/gguf-settings.js';
 import { unrotatedFromHub, windowedLayersOf } from '../settings/hub-settings.js';
 import { listOf } from '../settings/recurrent-settings.js';
 import { ggufRotaryDim, hubRopeFields, readFreqFactors, ropeFromGguf } from '../settings/rope-settings.js';
-import { gemmaHub, windowedByPeriod, withGgufWindow } from './gemma-settings.js';
+import { gemmaHub, windowedByPeriod, withGgufWindow, withSharedLayers } from './gemma-settings.js';
 
 export const architecture = 'gemma4';
 const usualPeriod = 6;
@@ -42,7 +41,7 @@ export async function gemma4FromGguf(file: ModelFile): Promise<Gemma4Settings> {
   const layers = withGgufWindow(fields, plainFromGguf(file), { window: 0, period: usualPeriod });
   if (layers.slidingWindow === 0) throw fields.refusal(key('attention.sliding_window'), 'a positive integer', 0);
   const { windowedLayers = [], headDim } = layers;
-  const kvHeads = perLayer(fields, key('attention.head_count_kv'), layers, layers.numHeads);
+  const kvHeads = fields.counts(key('attention.head_count_kv'), layers.numLayers, layers.numHeads);
   const globalDim = fields.count(key('attention.key_length'));
   const valueDim = fields.count(key('attention.value_length'), globalDim);
   if (valueDim !== globalDim) throw fields.refusal(key('attention.value_length'), String(globalDim), valueDim);
@@ -51,13 +50,10 @@ export async function gemma4FromGguf(file: ModelFile): Promise<Gemma4Settings> {
     fallback;
   const numKvHeads = ofType(true, kvHeads[0] as number);
   const globalHeads = { numKvHeads: ofType(false, numKvHeads), headDim: globalDim };
-  const ffnDims = perLayer(fields, key('feed_forward_length'), layers);
+  const ffnDims = fields.counts(key('feed_forward_length'), layers.numLayers);
   const numShared = fields.integer(key('attention.shared_kv_layers'), 0);
-  const base = withLayers(
-    fields,
-    { ...layers, numKvHeads, ffnDim: ffnDims[0] as number },
-    { globalHeads, numShared, ffnDims },
-  );
+  const sized = withGlobalHeads(fields, { ...layers, numKvHeads }, globalHeads);
+  const base = withSharedLayers(fields, sized, { numShared, ffnDims });
   const factors = await readFreqFactors(file.store, ggufRotaryDim(fields, architecture, globalDim) / 2);
   const rope = ropeFromGguf(fields, architecture, globalDim, 'halves', factors);
   const own = fields.with({ [key('rope.dimension_count')]: fields.raw(key('rope.dimension_count_swa')) });
@@ -91,13 +87,6 @@ function plainFromGguf(file: ModelFile): RotaryDecoderConfig {
     { architecture, norm: 'rms', activation: 'gelu_pytorch_tanh', known },
   );
   return { ...config, rope: { layout: 'halves', base: 1, rotaryDim: config.headDim } };
-}
-
-/** A count per layer, which a file may store once. */
-function perLayer(fields: Fields, name: string, { numLayers }: DecoderConfig, fallback?: number): number[] {
-  const counts = listOf(fields, name) ?? Array.from({ length: numLayers }, () => fields.count(name, fallback));
-  if (counts.length !== numLayers) throw fields.refusal(name, `an array of ${numLayers}`, counts);
-  return counts.map((value) => fields.with({ [name]: value }).count(name));
 }
 
 /** The count that the selected layers have; `undefined` without any. @throws {FormatError} when they differ */
@@ -139,7 +128,7 @@ export function gemma4FromHub(file: ModelFile): Gemma4Settings {
   const factor = fields.boolean('use_double_wide_mlp', false) ? 2 : 1;
   const firstShared = config.numLayers - numShared;
   const ffnDims = windowedLayers.map((_, layer) => (layer < firstShared ? 1 : factor) * config.ffnDim);
-  const base = withLayers(fields, layers, { globalHeads, numShared, ffnDims });
+  const base = withSharedLayers(fields, withGlobalHeads(fields, layers, globalHeads), { numShared, ffnDims });
   const rope = hubRope(fields, 'full_attention', globalHeads.headDim);
   const hasExperts = fields.boolean('enable_moe_block', false);
   return {
@@ -205,32 +194,11 @@ function hubRope(fields: Fields, layerType: string, headDim: number): RopeConfig
   return numRotated === factors.length ? plain : { ...plain, scaling: { type: 'factors', factors } };
 }
 
-interface LayerSizes {
-  readonly globalHeads: KvHeads;
-  /** Number of last layers that attend to the keys and values of earlier ones. */
-  readonly numShared: number;
-  readonly ffnDims: readonly number[];
-}
-
-/** Adds what differs between layers. @throws {FormatError} for layers that share keys with none */
-function withLayers<C extends DecoderConfig>(
-  fields: Fields,
-  config: C,
-  { globalHeads, numShared, ffnDims }: LayerSizes,
-): C {
-  const { numLayers, numHeads, windowedLayers = [], ffnDim } = config;
-  if (numShared >= numLayers) throw fields.refusal('layers that share keys', `fewer than ${numLayers}`, numShared);
+/** Adds the heads of layers with full attention. */
+function withGlobalHeads<C extends DecoderConfig>(fields: Fields, config: C, globalHeads: KvHeads): C {
+  const { numHeads } = config;
   if (numHeads % globalHeads.numKvHeads !== 0) {
     throw fields.refusal('KV heads', `a divisor of ${numHeads} heads`, globalHeads.numKvHeads);
   }
-  const kvLayers = sharedKvLayers(windowedLayers, numShared);
-  if (kvLayers === undefined) {
-    throw fields.refusal('layers that share keys', 'an earlier layer of the same type for each', numShared);
-  }
-  return {
-    ...config,
-    globalHeads,
-    ...(numShared === 0 ? {} : { kvLayers }),
-    ...(ffnDims.every((each) => each === ffnDim) ? {} : { ffnDims }),
-  };
+  return { ...config, globalHeads };
 }

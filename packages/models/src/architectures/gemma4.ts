@@ -8,23 +8,23 @@
  * Source: models/gemma4/modeling_gemma4.py of transformers 5.18.0; GGUF files: src/models/gemma4.cpp of llama.cpp.
  */
 import type { ProgramTensor } from '@winnow/ops';
-import { add, describeDecoder, gatedFeedForward, rmsNorm, type DecoderDesign } from '../blocks/decoder-blocks.js';
+import {
+  add,
+  describeDecoder,
+  gatedFeedForward,
+  rmsNorm,
+  rowPerToken,
+  type DecoderDesign,
+} from '../blocks/decoder-blocks.js';
 import { expertFeedForward, expertTensors } from '../blocks/experts.js';
 import { embedWithLayerInputs, layerInputTensors, ofLayerInput } from '../blocks/layer-inputs.js';
 import { normedAttention, normedAttentionTensors, valueNormTables } from '../blocks/normed-attention.js';
-import { rotaryOf, type Rotary } from '../blocks/rotary.js';
+import { localRotaries, type Rotary } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { ffnDimOf, type DecoderConfig } from '../program/config.js';
-import { embedTokens, ropeFrequenciesName, type DecoderStep } from '../program/decoder-program.js';
-import {
-  gatedFfnTensors,
-  isDerivedTensor,
-  isUnusedKey,
-  outerTensors,
-  tensorNames,
-  type Names,
-} from '../program/tensors.js';
+import { embedTokens, type DecoderStep } from '../program/decoder-program.js';
+import { gatedFfnTensors, isDerivedTensor, outerTensors, tensorNames, type Names } from '../program/tensors.js';
 import { multimodalParts, textPartOf } from '../settings/text-part.js';
 import { gemmaEmbeddingScale } from './gemma-settings.js';
 import { architecture, gemma4FromGguf, gemma4FromHub, type Gemma4Settings } from './gemma4-settings.js';
@@ -52,19 +52,17 @@ export const gemma4: Architecture = {
     const file = textPartOf(checkpoint, multimodalParts);
     const settings = file.format === 'gguf' ? await gemma4FromGguf(file) : gemma4FromHub(file);
     const { config, localRope, inputDim, finalCap } = settings;
-    const isUnused = (name: string): boolean => isDerivedTensor(name, config) || isUnusedKey(name, config);
-    const weights = collectWeights(file.store, gemma4Tensors(file, settings), isUnused);
-    const rotary = rotaryOf(file.fields, config.rope);
-    const localRotary = rotaryOf(file.fields, localRope, `${ropeFrequenciesName}.local`);
+    const weights = collectWeights(file.store, gemma4Tensors(file, settings), (name) => isDerivedTensor(name, config));
+    const { rotaries, rotaryOfLayer } = localRotaries(file.fields, config, localRope);
     const scale = gemmaEmbeddingScale(config);
     return describeDecoder({
       config,
       weights,
-      rotaries: [rotary, localRotary],
+      rotaries,
       constants: valueNormTables(config),
       embed: (step) => (inputDim === 0 ? embedTokens(step, scale) : embedWithLayerInputs(step, scale, inputDim)),
       norm: rmsNorm,
-      layer: layerOf(inputDim, (layer) => (config.windowedLayers?.[layer] === true ? localRotary : rotary)),
+      layer: layerOf(inputDim, rotaryOfLayer),
       softCap: finalCap,
     });
   },
@@ -102,8 +100,7 @@ function scaledByLayer(step: DecoderStep, layer: number, x: ProgramTensor): Prog
   const { b, optionalWeight } = step;
   const factor = optionalWeight(`blk.${layer}.layer_output_scale.weight`);
   if (factor === undefined) return x;
-  const table = b.reshape(factor, [1, 1]);
-  return b.activation('scale-rows', { x, scales: b.activation('embedding-lookup', { table, tokens: step.zeros() }) });
+  return b.activation('scale-rows', { x, scales: rowPerToken(step, factor) });
 }
 
 function* gemma4Tensors(file: ModelFile, settings: Gemma4Settings): Generator<WeightRequest> {

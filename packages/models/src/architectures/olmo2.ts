@@ -11,11 +11,10 @@ import {
   rmsNorm,
   type DecoderDesign,
 } from '../blocks/decoder-blocks.js';
-import { rotaryOf } from '../blocks/rotary.js';
+import { localRotaries } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
-import { ropeFrequenciesName } from '../program/decoder-program.js';
 import {
   attentionTensors,
   gatedFfnTensors,
@@ -50,20 +49,17 @@ export const olmo2: Architecture = {
   async describe(file) {
     const { config, localRope } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
     const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));
-    const rotary = rotaryOf(file.fields, config.rope);
-    const localRotary = rotaryOf(file.fields, localRope, `${ropeFrequenciesName}.local`);
-    const hasLocal = config.windowedLayers?.includes(true) === true;
+    const { rotaries, rotaryOfLayer } = localRotaries(file.fields, config, localRope);
     const layer: DecoderDesign['layer'] = (step, index, input) => {
       const at = `blk.${index}`;
       const attended = attentionBlock(step, index, input, {
-        rotary: config.windowedLayers?.[index] === true ? localRotary : rotary,
+        rotary: rotaryOfLayer(index),
         window: windowOf(config, index),
         normalizeHeads: (name, heads) => normAllHeads(step, name, heads),
       });
       const x = add(step, input, rmsNorm(step, `${at}.post_attention_norm`, attended));
       return add(step, x, rmsNorm(step, `${at}.post_ffw_norm`, gatedFeedForward(step, index, x)));
     };
-    const rotaries = hasLocal ? [rotary, localRotary] : [rotary];
     return describeDecoder({ config, weights, rotaries, norm: rmsNorm, layer });
   },
 };

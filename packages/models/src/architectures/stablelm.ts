@@ -11,6 +11,7 @@ import {
   gatedFeedForward,
   layerNorm,
   preNormLayer,
+  rowPerToken,
   type AttentionOptions,
 } from '../blocks/decoder-blocks.js';
 import { rotaryOf } from '../blocks/rotary.js';
@@ -72,12 +73,9 @@ const onesName = 'norm.ones';
 
 /** Normalizes every head `[T, N, H]` and multiplies by per-head weights `[N, H]`. */
 function normEachHead(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
-  const { b, config, weight, constant, zeros } = step;
+  const { b, config, weight, constant } = step;
   const x = b.activation('layer-norm', { x: heads, weight: constant(onesName) }, { eps: config.normEps });
-  const own = weight(`${name}_norm.weight`);
-  const numValues = own.shape.reduce((product: number, dim) => product * Number(dim), 1);
-  // looks up the weights, as the only row of a table, once per token
-  const rows = b.activation('embedding-lookup', { table: b.reshape(own, [1, numValues]), tokens: zeros() });
+  const rows = rowPerToken(step, weight(`${name}_norm.weight`));
   return b.activation('multiply', { a: x, b: b.reshape(rows, heads.shape) });
 }
 

@@ -77,6 +77,13 @@ export function rmsNorm(step: DecoderStep, name: string, x: ProgramTensor): Prog
   return normWithEps(step, name, x, step.config.normEps);
 }
 
+/** A row for each token, `[T, n]`: the n values of a weight or constant. */
+export function rowPerToken({ b, zeros }: DecoderStep, vector: ProgramTensor): ProgramTensor {
+  const numValues = vector.shape.reduce((product: number, dim) => product * Number(dim), 1);
+  // looks up the only row of a table
+  return b.activation('embedding-lookup', { table: b.reshape(vector, [1, numValues]), tokens: zeros() });
+}
+
 /** An RMS norm with a separate epsilon. */
 export function normWithEps({ b, weight }: DecoderStep, name: string, x: ProgramTensor, eps: number): ProgramTensor {
   return b.activation('rms-norm', { x, weight: weight(`${name}.weight`) }, { eps });

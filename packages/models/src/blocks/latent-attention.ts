@@ -10,7 +10,7 @@ import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames, type Bias } from '../program/tensors.js';
-import { linear, normWithEps } from './decoder-blocks.js';
+import { linear, normWithEps, rowPerToken } from './decoder-blocks.js';
 import type { Rotary } from './rotary.js';
 
 /** Sizes of latent attention. The head size of the cache is `latentDim + rotaryDim`. */
@@ -48,8 +48,7 @@ function headIdsOf(step: DecoderStep): ProgramTensor {
   const { b, config } = step;
   const known = headIds.get(step);
   if (known !== undefined) return known;
-  const table = b.reshape(step.constant(headOrderName), [1, config.numHeads]);
-  const logits = b.activation('embedding-lookup', { table, tokens: step.zeros() });
+  const logits = rowPerToken(step, step.constant(headOrderName));
   const { ids } = b.append('expert-route', { logits }, { k: config.numHeads });
   headIds.set(step, ids as ProgramTensor);
   return ids as ProgramTensor;

@@ -2,7 +2,7 @@
 import type { ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { Fields } from '../file/fields.js';
-import type { RopeConfig } from '../program/config.js';
+import type { RopeConfig, RotaryDecoderConfig } from '../program/config.js';
 import { ropeFrequenciesName, type DecoderStep } from '../program/decoder-program.js';
 import { rotaryLengthsOf, type RotaryLengths } from '../program/rotary-lengths.js';
 import { ropeTable } from '../settings/rope-settings.js';
@@ -42,6 +42,27 @@ export function rotaryOf(fields: Fields, rope: RopeConfig, name: string = ropeFr
       const table = { frequencies: constant(rowsName), rows: step.rotaryRows() };
       return b.activation('rope', { x, positions, ...table }, { layout, amplitude, numPairs });
     },
+  };
+}
+
+/** The two variants of RoPE of models whose layers with the sliding window have their own. */
+export interface LocalRotaries {
+  readonly rotaries: readonly Rotary[];
+  rotaryOfLayer(layer: number): Rotary;
+}
+
+/** @param localRope RoPE of the layers with the sliding window; `config.rope` is that of the others */
+export function localRotaries(
+  fields: Fields,
+  { rope, windowedLayers = [] }: RotaryDecoderConfig,
+  localRope: RopeConfig,
+): LocalRotaries {
+  const rotary = rotaryOf(fields, rope);
+  if (!windowedLayers.includes(true)) return { rotaries: [rotary], rotaryOfLayer: () => rotary };
+  const local = rotaryOf(fields, localRope, `${ropeFrequenciesName}.local`);
+  return {
+    rotaries: [rotary, local],
+    rotaryOfLayer: (layer) => (windowedLayers[layer] === true ? local : rotary),
   };
 }
 

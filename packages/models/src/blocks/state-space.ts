@@ -6,7 +6,7 @@ import type { ModelFile } from '../program/architecture.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { tensorNames, type Names } from '../program/tensors.js';
 import { refuseSettings } from '../settings/config-checks.js';
-import { linear, linearRows, scaled } from './decoder-blocks.js';
+import { linear, linearRows, rowPerToken, scaled } from './decoder-blocks.js';
 
 /** Factors of the parts of a layer's input projection: the gate z, x, b, c and dt. */
 export interface StateSpaceFactors {
@@ -230,7 +230,5 @@ function groupNorm(step: DecoderStep, layer: number, x: ProgramTensor, numGroups
   if (numGroups === 1) return b.activation('rms-norm', { x, weight: b.reshape(weight, [innerDim]) }, attributes);
   const groups = b.reshape(x, ['T', numGroups, innerDim / numGroups]);
   const normed = b.activation('rms-norm', { x: groups, weight: step.constant(onesName) }, attributes);
-  const table = b.reshape(weight, [1, innerDim]);
-  const rows = b.activation('embedding-lookup', { table, tokens: step.zeros() });
-  return b.activation('multiply', { a: b.reshape(normed, ['T', innerDim]), b: rows });
+  return b.activation('multiply', { a: b.reshape(normed, ['T', innerDim]), b: rowPerToken(step, weight) });
 }

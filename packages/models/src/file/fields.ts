@@ -70,6 +70,14 @@ export class Fields {
     return value;
   }
 
+  /** Counts in a list of this length, or of one setting for all. */
+  counts(name: string, length: number, fallback?: number): number[] {
+    const value = this.#get(name);
+    if (!isList(value)) return Array.from({ length }, () => this.count(name, fallback));
+    if (value.length !== length) throw this.refusal(name, `an array of ${length}`, value);
+    return Array.from(value, (each) => this.with({ [name]: each }).count(name));
+  }
+
   number(name: string, fallback?: number): number {
     const value = this.#get(name) ?? fallback;
     if (typeof value === 'number' && Number.isFinite(value)) return value;
@@ -95,4 +103,9 @@ export class Fields {
       message: `expected ${expected}, got ${describeValue(value)}`,
     });
   }
+}
+
+/** Whether a setting is an array, in GGUF files a typed one. */
+export function isList(value: unknown): value is ArrayLike<unknown> {
+  return Array.isArray(value) || ArrayBuffer.isView(value);
 }

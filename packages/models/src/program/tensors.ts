@@ -235,22 +235,23 @@ export function settingBias({ format, fields }: ModelFile, setting: string): Bia
   return format === 'safetensors' && fields.boolean(setting, false) ? 'required' : 'optional';
 }
 
-/** Whether a tensor is redundant: derived from the settings, or a copy of the embedding table. */
-export function isDerivedTensor(name: string, { isTied }: DecoderConfig): boolean {
+/** Whether a tensor is redundant: derived from the settings, a copy of the embedding table, or never read. */
+export function isDerivedTensor(name: string, config: DecoderConfig): boolean {
   return (
     name === 'rope_freqs.weight' ||
     /\.(rotary_emb\.inv_freq|attn_rot_embd(\.weight)?)$/.test(name) ||
-    (isTied && name === 'lm_head.weight')
+    (config.isTied && name === 'lm_head.weight') ||
+    isUnusedKey(name, config)
   );
 }
 
+const keyName =
+  /^(?:blk|(?:model\.|language_model\.)*layers)\.(\d+)\.(?:self_attn\.[kv]_(?:proj|norm)|attn_(?:k|v|k_norm))(?:\.|$)/;
+
 /** Tensors of keys and values of layers that attend to those of another: checkpoints and adapters have them, too. */
 export function isUnusedKey(name: string, config: Pick<DecoderConfig, 'kvLayers'>): boolean {
-  const kinds = 'self_attn\\.[kv]_(?:proj|norm)|attn_(?:k|v|k_norm)';
-  const found = new RegExp(`^(?:blk|(?:model\\.|language_model\\.)*layers)\\.(\\d+)\\.(?:${kinds})(?:\\.|$)`).exec(
-    name,
-  );
-  return found !== null && kvLayerOf(config, Number(found[1])) !== Number(found[1]);
+  const layer = config.kvLayers && keyName.exec(name)?.[1];
+  return layer !== undefined && kvLayerOf(config, Number(layer)) !== Number(layer);
 }
 
 /** Whether a tensor belongs to the multi-token prediction layers, which follow those of the model. */

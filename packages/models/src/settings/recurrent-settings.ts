@@ -1,11 +1,11 @@
 /** Which layers of a hybrid model are attention layers and which are recurrent, in both formats. */
-import { Fields } from '../file/fields.js';
+import { Fields, isList } from '../file/fields.js';
 import type { ModelFile } from '../program/architecture.js';
 
 /** A setting as a list; `undefined` for a single value or none. */
 export function listOf(fields: Fields, name: string): unknown[] | undefined {
   const value = fields.raw(name);
-  return Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as ArrayLike<unknown>) : undefined;
+  return isList(value) ? Array.from(value) : undefined;
 }
 
 /**
