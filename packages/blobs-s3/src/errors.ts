@@ -27,9 +27,6 @@ export function s3Error(error: unknown, source: string, what: string, signal?: A
   const reason = reasonsOfCodes[name] ?? (status === undefined ? 'unavailable' : reasonOfStatus(status));
   if (reason === 'missing' && name !== 'NoSuchBucket') return missingBlob(source);
   if (reason === 'exists' || (status === 412 && what === 'write')) return existingBlob(source);
-  if (status === 412) {
-    return new BlobError({ source, reason: 'changed', message: 'the content was replaced while it was read' });
-  }
   const detail = `${name}${status === undefined ? '' : ` (status ${status})`}: ${message}`;
   const hint = reason === 'expired' ? '; write it again' : '';
   return new BlobError({ source, reason, message: `${what} failed: ${detail}${hint}` }, { cause: error });

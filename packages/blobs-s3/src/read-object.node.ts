@@ -19,8 +19,8 @@ const retryDelayMs = 50;
 export async function* readObject(place: ReadPlace, options: ReadBlobOptions): AsyncGenerator<Uint8Array, void, void> {
   const { source, maxAttempts } = place;
   const { signal } = options;
-  const open = (offset: number, end: number | undefined, etag: string | undefined): Promise<BlobAnswer> =>
-    offset === end ? find(place, etag, signal) : get(place, offset, end, etag, signal);
+  const open = (offset: number, end: number | undefined): Promise<BlobAnswer> =>
+    offset === end ? find(place, signal) : get(place, offset, end, signal);
   const errorOf = (cause: unknown): unknown => s3Error(cause, source, 'read', signal);
   yield* readStream({ source, maxAttempts, retryDelayMs, open, errorOf }, options);
 }
@@ -28,27 +28,25 @@ export async function* readObject(place: ReadPlace, options: ReadBlobOptions): A
 /** Answers a read of zero bytes, for which no range exists. */
 async function find(
   { client, bucket: Bucket, key: Key }: ReadPlace,
-  etag: string | undefined,
   signal: AbortSignal | undefined,
 ): Promise<BlobAnswer> {
-  const command = new HeadObjectCommand({ Bucket, Key, ...conditionOf(etag) });
+  const command = new HeadObjectCommand({ Bucket, Key });
   const { ContentLength: sizeBytes = 0, ETag } = await client.send(command, sendOptions(signal));
   return { sizeBytes, body: nothing(), version: ETag };
 }
 
-/** Requests bytes of the given version, or of any version without one. */
+/** Requests bytes; the answer says of which version. */
 async function get(
   place: ReadPlace,
   offset: number,
   end: number | undefined,
-  etag: string | undefined,
   signal: AbortSignal | undefined,
 ): Promise<BlobAnswer> {
   const { client, bucket: Bucket, key: Key } = place;
   // an empty object has no ranges, so it is requested without one
   const isWhole = offset === 0 && end === undefined;
   const range = isWhole ? {} : { Range: `bytes=${offset}-${end === undefined ? '' : end - 1}` };
-  const command = new GetObjectCommand({ Bucket, Key, ...range, ...conditionOf(etag) });
+  const command = new GetObjectCommand({ Bucket, Key, ...range });
   try {
     const { Body, ContentLength = 0, ContentRange, ETag } = await client.send(command, sendOptions(signal));
     const total = /\/(\d+)$/.exec(ContentRange ?? '')?.[1];
@@ -58,11 +56,8 @@ async function get(
   } catch (error) {
     const { $metadata } = error as { readonly $metadata?: { readonly httpStatusCode?: number } };
     if ($metadata?.httpStatusCode !== 416) throw error;
-    return find(place, etag, signal); // there are no bytes from `offset` on
+    return find(place, signal); // there are no bytes from `offset` on
   }
 }
-
-const conditionOf = (etag: string | undefined): { readonly IfMatch?: string } =>
-  etag === undefined ? {} : { IfMatch: etag };
 
 async function* nothing(): AsyncGenerator<Uint8Array, void, void> {}

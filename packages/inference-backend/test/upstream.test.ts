@@ -20,6 +20,7 @@ let primary: TextBackend;
 let numRequests = 0;
 let numSecondary = 0;
 const closed: Promise<unknown>[] = [];
+const responses: Response[] = [];
 
 /** Answers `there`. */
 const secondary = createOpenAiBackend({
@@ -40,7 +41,16 @@ beforeAll(async () => {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
-  primary = createOpenAiBackend({ baseUrl: `http://127.0.0.1:${port}/v1/`, model: 'primary' });
+  primary = createOpenAiBackend({
+    baseUrl: `http://127.0.0.1:${port}/v1/`,
+    model: 'primary',
+    // collecting a response as garbage would end its connection, too
+    fetch: async (...request) => {
+      const response = await fetch(...request);
+      responses.push(response);
+      return response;
+    },
+  });
 });
 
 afterAll(() => server.close());

@@ -21,7 +21,6 @@ export async function* splitLines(
   const add = (bytes: Uint8Array): void => {
     sizeBytes += bytes.byteLength;
     if (sizeBytes <= maxBytes) parts.push(bytes.slice()); // the caller may reuse its buffer
-    else parts.length = 0;
   };
   const end = (): Line | undefined => {
     number++;

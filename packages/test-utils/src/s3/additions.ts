@@ -78,7 +78,7 @@ export function answerRequest(
   const { pathname, searchParams: query } = new URL(request.url ?? '/', 'http://localhost');
   const key = decodeURIComponent(pathname.split('/').slice(2).join('/'));
   const id = query.get('uploadId');
-  const { 'if-none-match': noneMatch, 'if-match': match } = request.headers;
+  const { 'if-none-match': noneMatch } = request.headers;
   if (request.method === 'GET' && query.has('uploads')) {
     return xml(response, 200, listUploads(folder, query));
   }
@@ -91,7 +91,7 @@ export function answerRequest(
   const isWrite = request.method === 'PUT' || request.method === 'POST';
   const isNew = isWrite && noneMatch === '*';
   if (isNew && folder.claimed.has(key)) return failure(response, 409, 'ConditionalRequestConflict');
-  if ((isNew && folder.etagOf(key) !== undefined) || (match !== undefined && match !== folder.etagOf(key))) {
+  if (isNew && folder.etagOf(key) !== undefined) {
     return failure(response, 412, 'PreconditionFailed');
   }
   if (isNew) {

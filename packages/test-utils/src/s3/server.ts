@@ -1,7 +1,7 @@
 /**
  * An S3 server for a test, on a loopback port with its objects in a temporary folder: s3rver, which checks signatures, plus parts
- * of the S3 API that it lacks: listing and discarding unfinished uploads and their parts, and the conditions `If-None-Match: *`
- * of writes and `If-Match` of reads.
+ * of the S3 API that it lacks: listing and discarding unfinished uploads and their parts, and the condition `If-None-Match: *`
+ * of writes.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

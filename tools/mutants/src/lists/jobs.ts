@@ -88,8 +88,8 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/blobs-s3/src/read-object.node.ts',
-    find: 'etag === undefined ? {} : { IfMatch: etag }',
-    replace: '{}',
+    find: 'body, version: ETag, discard',
+    replace: 'body, version: undefined, discard',
     tests: ['test/s3.test.ts'],
   },
   {
@@ -208,8 +208,8 @@ export const jobsMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/server/src/batches/split-lines.ts',
-    find: 'else parts.length = 0;',
-    replace: '',
+    find: 'const isTooLong = sizeBytes > maxBytes;',
+    replace: 'const isTooLong = sizeBytes >= maxBytes;',
     tests: ['src/batches/split-lines.test.ts'],
   },
   {
