@@ -172,6 +172,7 @@ it('runs a suspect although another pool always has jobs', async () => {
   }
   const drain = new AbortController();
   let [index, numRunning] = [0, 0]; // 600 jobs take longer than both suspects have to wait
+  let endLast: (ended?: unknown) => void = () => undefined;
   const more = (): Promise<unknown> =>
     store.enqueue('endless', [{ customId: `${index}`, index: index++, payload: '' }], { queue: 'two' });
   for (let i = 0; i < 4; i++) await more();
@@ -180,8 +181,10 @@ it('runs a suspect although another pool always has jobs', async () => {
     async ({ customId, isSuspect }) => {
       numRunning++;
       if (isSuspect) ended.push(`${customId} beside ${numRunning - 1}`);
+      endLast(); // a job ends when the next one begins, so that one always runs unless the worker claims none
+      const next = new Promise((resolve) => (endLast = resolve));
       await more();
-      await new Promise((resolve) => setTimeout(resolve, 1));
+      await Promise.race([next, new Promise((resolve) => setTimeout(resolve, 50))]);
       numRunning--;
       if (ended.length === 2 || index > 600) drain.abort();
       return '';
