@@ -16,8 +16,8 @@ const normEps = 1e-5;
 
 /**
  * The path of the model's file in `folder`, which is written if missing.
- * @param attentionGain of the matrix after attention: a small one makes the output hardly depend on which keys are visited, so that
- *   drafts under a sparse policy are accepted as often as those of a trained model
+ * @param attentionGain of the matrix after attention: a small one makes the output depend less on which keys are visited, so that
+ *   drafts under a sparse policy may be accepted: 65 % at 200,000 tokens and none at 65,536 (docs/benchmarks/speculation.md)
  */
 export async function syntheticModel(
   shape: ModelShape,

@@ -1,11 +1,16 @@
 /** Generations whose tokens and times are compared. */
 import type { GenerateOptions, Model, Session, Speculative } from '@winnow/engine';
+import type { Figure } from '../../harness/figure.js';
+import { median } from '../../harness/measure.js';
 
-/** One generation: its tokens, the time after each, and the share of drafted tokens that were accepted. */
+const suite = 'speculation';
+
+/** One generation: its tokens, the time after each, and how many drafted tokens were accepted. */
 export interface Run {
   readonly tokens: readonly number[];
   readonly timesMs: readonly number[];
-  readonly acceptance: number;
+  readonly numDraftedTokens: number;
+  readonly numAcceptedTokens: number;
 }
 
 export async function generate(
@@ -26,7 +31,7 @@ export async function generate(
     tokens.push(tokenId);
   }
   const { numDraftedTokens = 0, numAcceptedTokens = 0 } = (await generation.result()).speculation ?? {};
-  return { tokens, timesMs, acceptance: numAcceptedTokens / Math.max(1, numDraftedTokens) };
+  return { tokens, timesMs, numDraftedTokens, numAcceptedTokens };
 }
 
 /** @throws {Error} when a speculative generation differs from the plain one */
@@ -38,8 +43,35 @@ export function checkEqual(kind: string, plain: readonly Run[], drafted: readonl
   return drafted.reduce((sum, { tokens }) => sum + tokens.length, 0);
 }
 
+/** The acceptance rate of all generations, the ones that warm up included, as `stepFigures` has the steps of all. */
+export function acceptanceFigure(task: string, runs: readonly Run[]): Figure {
+  const sum = (field: 'numDraftedTokens' | 'numAcceptedTokens'): number =>
+    runs.reduce((total, run) => total + run[field], 0);
+  const numDrafted = sum('numDraftedTokens');
+  const ratio = sum('numAcceptedTokens') / Math.max(1, numDrafted);
+  const percent = { value: 100 * ratio, best: 100 * ratio, unit: '%', ratio };
+  const name = `${task}: accepted in all ${runs.length} generations`;
+  return { suite, case: name, ...percent, ratioOf: `${numDrafted} drafted tokens` };
+}
+
+/**
+ * Times of the steps of all generations by the number of tokens that they gave: a step that gave one may have drafted some, too.
+ * @param plainMs time of a plain step
+ */
+export function* stepFigures(task: string, runs: readonly Run[], plainMs: number): Iterable<[number, Figure]> {
+  for (const [numTokens, samplesMs] of stepTimes(runs, plainMs / 4)) {
+    const [value, best] = [median(samplesMs), Math.min(...samplesMs)];
+    const count = (number: number, noun: string): string => `${number} ${noun}${number === 1 ? '' : 's'}`;
+    const name = `${task}: ${count(samplesMs.length, 'step')} that gave ${count(numTokens, 'token')}`;
+    yield [
+      numTokens,
+      { suite, case: name, value, best, unit: 'ms', ratio: value / plainMs, ratioOf: 'plain decoding' },
+    ];
+  }
+}
+
 /** Times of steps by the number of tokens they yielded, which arrive together. @param pauseMs minimum time of a step */
-export function stepTimes(runs: readonly Run[], pauseMs: number): ReadonlyMap<number, number[]> {
+function stepTimes(runs: readonly Run[], pauseMs: number): ReadonlyMap<number, number[]> {
   const times = new Map<number, number[]>();
   for (const { timesMs } of runs) {
     let [lastMs, numTokens] = [0, 0];

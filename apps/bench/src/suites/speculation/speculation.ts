@@ -2,12 +2,12 @@
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Speculative } from '@winnow/engine';
 import { perSecond, type Figure } from '../../harness/figure.js';
-import { measure, median, type Timing } from '../../harness/measure.js';
+import { measure, type Timing } from '../../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../../harness/suite.js';
 import { longestAcceptance } from './acceptance.js';
 import { longContexts } from './long-contexts.js';
 import { tasks, type Copied, type Task } from './tasks.js';
-import { checkEqual, generate, stepTimes, type Run } from './runs.js';
+import { acceptanceFigure, checkEqual, generate, stepFigures, type Run } from './runs.js';
 
 const suite = 'speculation';
 /** Tokens per window over which the lowest speed is measured. */
@@ -99,17 +99,8 @@ function* figuresOf(
   const windows = { ...figure, case: `${task}: slowest ${windowTokens} tokens` };
   yield { ...windows, value: lowest.speed, best: lowest.speed, unit: 'tokens/s', ratio: lowest.ratio };
   if (kind === 'again') return;
-  const percent = 100 * (runs[kind].at(-1)?.acceptance ?? 0);
-  yield {
-    ...{ ...figure, case: `${task}: accepted`, value: percent, best: percent, unit: '%', ratio: percent / 100 },
-    ratioOf: 'drafted tokens',
-  };
-  const stepMs = timings['plain']!.medianMs / count;
-  for (const [numTokens, samplesMs] of stepTimes(runs[kind], stepMs / 4)) {
-    const [value, best] = [median(samplesMs), Math.min(...samplesMs)];
-    const name = `${task}: ${samplesMs.length} steps that gave ${numTokens} tokens`;
-    yield { ...figure, case: name, value, best, unit: 'ms', ratio: value / stepMs };
-  }
+  yield acceptanceFigure(task, runs[kind]);
+  for (const [, step] of stepFigures(task, runs[kind], timings['plain']!.medianMs / count)) yield step;
 }
 
 /** The lowest speed of the median run with drafts over a window, also relative to the same tokens without drafts. */
