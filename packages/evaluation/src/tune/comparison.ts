@@ -1,9 +1,9 @@
 /** The tuned policies of a phase beside uniform ones, on text that the search has not seen. */
-import { formatAttention, formatPolicy, type AttentionSpec } from '@winnow/sparse-attention';
+import { formatAttention, formatPolicy } from '@winnow/sparse-attention';
 import type { Phase } from '../configuration.js';
-import { isRefusal, type PhaseTimes, type TuneBench } from './bench.js';
-import { densityOfSpec, shareOf, specOf, uniformOf, type TuneSubject } from './candidates.js';
-import { timeFront, type FrontPoint } from './front.js';
+import { isRefusal, type TuneBench } from './bench.js';
+import { densityOfSpec, shareOf, uniformOf, type TuneSubject } from './candidates.js';
+import { timeFront, type FrontPoint, type TimedSpec } from './front.js';
 import type { PolicyPoint, UniformComparison } from './options.js';
 
 export interface HeldOutComparison {
@@ -19,24 +19,22 @@ export async function compareHeldOut(
   points: readonly FrontPoint[],
   subject: TuneSubject,
 ): Promise<HeldOutComparison> {
-  const policies = uniformOf(bench, phase, subject);
-  const times = await timeFront(bench, phase, points, policies);
-  const specs = [...points.map(({ spec }) => spec), ...policies.map((policy) => specOf(phase, policy))];
+  const timed = await timeFront(bench, phase, points, uniformOf(bench, phase, subject));
+  const all = [...timed.tuned, ...timed.uniform];
   const measured: (PolicyPoint | undefined)[] = [];
-  for (const [index, spec] of specs.entries()) {
-    bench.settings.onProgress?.(`held-out text, ${phase}`, index, specs.length);
-    measured.push(await heldOutPoint(bench, { phase, spec, time: times[index], subject }));
+  for (const [index, { spec, time }] of all.entries()) {
+    bench.settings.onProgress?.(`held-out text, ${phase}`, index, all.length);
+    measured.push(await heldOutPoint(bench, { phase, spec, time, subject }));
   }
-  const [tuned, uniform] = [measured.slice(0, points.length), measured.slice(points.length)].map((side) =>
-    side.filter((point) => point !== undefined),
-  ) as [PolicyPoint[], PolicyPoint[]];
-  return { front: frontOf(tuned), comparisons: uniform.flatMap((point) => compare(bench, point, tuned)) };
+  // dense attention diverges from itself by rounding, since steps of a prompt add in another order
+  const rounding = measured[0]?.kld ?? 0;
+  const tuned = measured.slice(0, points.length).filter((point) => point !== undefined);
+  const uniform = measured.slice(points.length).filter((point) => point !== undefined);
+  return { front: frontOf(tuned), comparisons: uniform.flatMap((point) => compare(bench, point, tuned, rounding)) };
 }
 
-interface Measured {
+interface Measured extends TimedSpec {
   readonly phase: Phase;
-  readonly spec: AttentionSpec;
-  readonly time: PhaseTimes | string | undefined;
   readonly subject: TuneSubject;
 }
 
@@ -45,7 +43,7 @@ async function heldOutPoint(
   bench: TuneBench,
   { phase, spec, time, subject }: Measured,
 ): Promise<PolicyPoint | undefined> {
-  if (typeof time !== 'object') return undefined;
+  if (typeof time === 'string') return undefined;
   try {
     const { [phase]: kld } = await bench.divergence(spec, 'heldOut', [phase]);
     const density = await densityOfSpec(bench, spec, phase, subject);
@@ -69,10 +67,14 @@ function frontOf(points: readonly PolicyPoint[]): PolicyPoint[] {
  * A uniform policy beside a tuned one that diverges at most as much: the cheapest of those that are faster with fewer
  * pairs, or else the cheapest, which may be the same policy. Cost is what the search saves; where numbers of pairs are
  * not known, it is time.
+ * @param rounding by how much more a tuned policy may diverge
  */
-function compare(bench: TuneBench, uniform: PolicyPoint, tuned: readonly PolicyPoint[]): UniformComparison[] {
-  // dense attention diverges from itself by rounding, since steps of a prompt add in another order
-  const rounding = tuned[0]?.kld ?? 0;
+function compare(
+  bench: TuneBench,
+  uniform: PolicyPoint,
+  tuned: readonly PolicyPoint[],
+  rounding: number,
+): UniformComparison[] {
   const rivals = tuned.filter(({ kld }) => kld <= uniform.kld + rounding);
   const hasFewerPairs = ({ density }: PolicyPoint): boolean | undefined =>
     density === undefined || uniform.density === undefined ? undefined : density < uniform.density;

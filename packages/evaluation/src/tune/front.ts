@@ -94,15 +94,26 @@ export async function measureFront(bench: TuneBench, phase: Phase, options: Fron
   return withMeasuredCosts(bench, phase, points, options);
 }
 
-/** Times of the points of a front and of uniform policies, in turns; of one front always the same measurements. */
-export function timeFront(
+export interface TimedSpec {
+  readonly spec: AttentionSpec;
+  /** Why the engine does not run it, if it does not. */
+  readonly time: PhaseTimes | string;
+}
+
+/**
+ * Times of the points of a front and then of uniform policies, in turns; of one front always the same measurements.
+ * @returns as many of each as were given, in their order
+ */
+export async function timeFront(
   bench: TuneBench,
   phase: Phase,
   points: readonly FrontPoint[],
   uniform: readonly AttentionPolicy[],
-): Promise<(PhaseTimes | string)[]> {
+): Promise<{ readonly tuned: TimedSpec[]; readonly uniform: TimedSpec[] }> {
   const specs = [...points.map(({ spec }) => spec), ...uniform.map((policy) => specOf(phase, policy))];
-  return bench.times(`front, ${phase}`, specs);
+  const times = await bench.times(`front, ${phase}`, specs);
+  const timed = specs.map((spec, index): TimedSpec => ({ spec, time: times[index] as PhaseTimes | string }));
+  return { tuned: timed.slice(0, points.length), uniform: timed.slice(points.length) };
 }
 
 /** The points with what they cost as a whole instead of the sum of their layers. The first one is dense attention. */
@@ -114,12 +125,12 @@ async function withMeasuredCosts(
 ): Promise<FrontPoint[]> {
   const { costs } = bench.settings;
   if (costs === 'pairs') return [...points];
-  const times = await timeFront(bench, phase, points, uniform);
-  const { [phase]: denseMs } = checkDense(times[0] as PhaseTimes | string);
+  const { tuned } = await timeFront(bench, phase, points, uniform);
+  const { [phase]: denseMs } = checkDense(tuned[0]?.time ?? 'no policy that runs');
   const result: FrontPoint[] = [];
   for (const [index, point] of points.entries()) {
-    const time = times[index];
-    if (typeof time !== 'object') continue;
+    const { time } = tuned[index] as TimedSpec;
+    if (typeof time === 'string') continue;
     const pairs = costs === 'both' ? await densityOfSpec(bench, point.spec, phase, subject) : undefined;
     result.push({ ...point, cost: shareOf(bench, time[phase] / denseMs, pairs) });
   }
