@@ -8,11 +8,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { openRedisJobStore } from '@winnow/jobs-bullmq';
 import { startRedisServer } from '@winnow/test-utils';
+import { lineOf, mean, numProcesses, program } from './queue-runs.ts';
 
-const program = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
 const [minutes = 3, warmupMinutes = 1] = process.argv.slice(2, 4).map(Number);
 const only = process.argv[4];
 const sampleMs = 2000;
@@ -31,8 +30,6 @@ function residentMB({ pid }: Named): number {
     return 0;
   }
 }
-
-const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 /** Samples until the time is over or `isEnded`, and prints means of the thirds after the warm-up. */
 async function watch(processes: readonly Named[], isEnded: () => boolean): Promise<void> {
@@ -78,12 +75,13 @@ async function workers(folder: string): Promise<void> {
   const input = join(folder, 'in.jsonl');
   // more than they answer
   const lines = Array.from({ length: 6000 * minutes }, (_, index) => {
-    const body = { prompt: promptOf(index), temperature: 0, max_tokens: 8 };
-    return `${JSON.stringify({ custom_id: `line-${index}`, method: 'POST', url: '/v1/completions', body })}\n`;
+    return lineOf(index, '/v1/completions', { prompt: promptOf(index), temperature: 0, max_tokens: 8 });
   });
   writeFileSync(input, lines.join(''));
   const queue = ['--queue', server.url];
-  const running = [1, 2, 3].map(() => start('worker', ...queue, '-t', '1', '--max-sessions', '8'));
+  const running = Array.from({ length: numProcesses }, () =>
+    start('worker', ...queue, '-t', '1', '--max-sessions', '8'),
+  );
   const batch = start('batch', input, ...queue, '-o', join(folder, 'out.jsonl'));
   try {
     const named = running.map(({ pid }, index) => ({ name: `worker ${index + 1}`, pid }));

@@ -1,4 +1,4 @@
-/** What the scripts that measure workers have in common: the built command, and queues of servers that they start. */
+/** What the scripts that measure commands have in common: the built command, and queues of servers that they start. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -6,7 +6,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { postgresProgram, redisProgram, startPostgresServer, startRedisServer } from '@winnow/test-utils';
 
-const program: string = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
+/** The built command. */
+export const program: string = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
 export const numProcesses = 3;
 
 /** Runs a command to its end. @throws {Error} when it fails */
