@@ -10,8 +10,8 @@
  * and the other numbers on which they must agree.
  */
 import './sources.ts';
-import { repackedDTypes, ropeEntryBytes } from '../src/kernels/kernel-traits.ts';
 
+const { repackedDTypes, ropeEntryBytes } = await import('../src/kernels/kernel-traits.ts');
 const {
   maxExponent,
   maxGlobals,
