@@ -33,6 +33,8 @@ export interface LoadedModel {
   readonly defaultSampling: SamplingOptions;
   /** The default of `speculative` in generations. */
   readonly speculative: Speculative;
+  /** Why its steps cannot verify drafts, if they cannot. */
+  readonly draftObstacle: string | undefined;
   /** The model of `speculative: 'draft'`. */
   readonly draftModel: DraftModel | undefined;
   /** Counts the drafts of all generations. */

@@ -20,7 +20,7 @@ import { fitModel } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
-import { checkVerifies } from '../plan/speculative.js';
+import { checkVerifies, draftObstacle } from '../plan/speculative.js';
 import type { PromptStore } from '../runtime/prompt-cache/store.js';
 import { PromptCache, type SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
@@ -77,6 +77,7 @@ interface DescribedModel {
   readonly fitted: FittedPlan<ModelDescription, ModelPlan>;
   /** Whether steps verify drafts. */
   readonly batchInvariant: boolean;
+  readonly draftObstacle: string | undefined;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
   /** With `trace.feedForward`. */
@@ -107,8 +108,8 @@ async function describe(
   const fitted = fitModel(traced, options, attention, sparse, notice, limits);
   // sparse FFNs select neurons for all tokens of a step together
   const isSparse = sparse !== undefined && !sparse.isForDrafts;
-  const canVerify = fitted.plan.attention.verifiesDrafts && !isSparse && backend.isBatchInvariant === true;
-  const batchInvariant = checkVerifies(options.speculative, canVerify);
+  const obstacle = draftObstacle(fitted.plan.attention.layers, isSparse, backend);
+  const batchInvariant = checkVerifies(options.speculative, obstacle);
   const plain = stored ?? createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
   const marks = description.vision?.marks;
   const tokenizer = marks === undefined ? plain : createImageTokenizer(plain, marks);
@@ -120,6 +121,7 @@ async function describe(
     sparse,
     fitted,
     batchInvariant,
+    draftObstacle: obstacle,
     notices,
     tracedLayers,
     weightNames: names,
@@ -241,6 +243,7 @@ function sessionModelOf(
     constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds, options.host.now),
     defaultSampling: opened.defaultSampling,
     speculative: options.speculative,
+    draftObstacle: described.draftObstacle,
     draftModel: options.draftModel,
     speculation: new SpeculationCounts(),
     stepCosts: new StepCosts(),

@@ -1,6 +1,7 @@
 /** The attention plan of a model: the policies, checked against the model and the cache, and their lowering. */
 import { TraceLowering, type TracedLayer } from './attention-trace.js';
 import { MassLowering } from './eviction.js';
+import { verifiesDrafts } from './speculative.js';
 import type { VisitedLayers } from './visited-layers.js';
 import type { DecoderConfig, DecoderProgramOptions } from '@winnow/models';
 import type { AttentionLowering } from '@winnow/ops';
@@ -24,10 +25,7 @@ export interface AttentionPlan {
   readonly text: string | undefined;
   /** Whether prefill and decode have the same policy. */
   readonly isUniform: boolean;
-  /**
-   * Whether generated tokens attend to the same keys with the same weights when a step computes several of them: other policies
-   * select by data that later tokens of the step change.
-   */
+  /** Whether steps may verify drafts: other policies select by data that later tokens of the step change. */
   readonly verifiesDrafts: boolean;
   readonly requirements: AttentionRequirements;
   /** Tokens per block of the cache: the usual number, or the next one that suits the policies. */
@@ -83,7 +81,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   return {
     text: isDense ? undefined : formatAttention(spec),
     isUniform: layers.every(({ prefill, decode }) => JSON.stringify(prefill) === JSON.stringify(decode)),
-    verifiesDrafts: layers.every(({ decode: { kind } }) => kind === 'dense' || kind === 'streaming'),
+    verifiesDrafts: layers.every(verifiesDrafts),
     requirements,
     blockSize,
     layers,

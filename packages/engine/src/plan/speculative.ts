@@ -1,4 +1,6 @@
 /** The option `speculative`: how tokens are drafted. */
+import type { Backend } from '@winnow/ops';
+import type { LayerPolicy } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 
 /**
@@ -31,13 +33,31 @@ export function selfPolicyOf(value: Speculative): string | undefined {
   return value.startsWith(selfPrefix) ? value.slice(selfPrefix.length) : undefined;
 }
 
+/** Whether generated tokens attend to the same keys with the same weights when a step computes several of them. */
+export function verifiesDrafts({ decode: { kind } }: LayerPolicy): boolean {
+  return kind === 'dense' || kind === 'streaming';
+}
+
+/**
+ * Why steps of a model cannot verify drafts: generated tokens would depend on the others of their step. Undefined if they can.
+ * @param isSparse whether its FFNs are sparse
+ */
+export function draftObstacle(
+  layers: readonly LayerPolicy[],
+  isSparse: boolean,
+  { name, isBatchInvariant = false }: Pick<Backend, 'name' | 'isBatchInvariant'>,
+): string | undefined {
+  const other = layers.find((layer) => !verifiesDrafts(layer));
+  if (other !== undefined) return `drafts need decode attention that is dense or streaming, not ${other.decode.kind}`;
+  if (isSparse) return 'FFNs with sparsity.calibration select neurons for all tokens of a step together';
+  return isBatchInvariant ? undefined : `the backend ${name} computes no batch-invariant steps`;
+}
+
 /**
  * Whether steps of the model may verify drafts, so that programs must be batch-invariant.
- * @throws {ArgumentError} where drafts are wanted, but generated tokens would depend on the others of their step
+ * @throws {ArgumentError} where drafts are wanted, but cannot be verified
  */
-export function checkVerifies(value: Speculative, canVerify: boolean): boolean {
-  if (canVerify || value === 'off' || value === 'auto') return canVerify && value !== 'off';
-  const expected =
-    'off | auto, unless decode attention is dense or streaming, without sparsity, on a backend that computes batch-invariant steps';
-  throw new ArgumentError({ argument: 'speculative', expected, actual: value });
+export function checkVerifies(value: Speculative, obstacle: string | undefined): boolean {
+  if (obstacle === undefined || value === 'off' || value === 'auto') return obstacle === undefined && value !== 'off';
+  throw new ArgumentError({ argument: 'speculative', expected: `off | auto, since ${obstacle}`, actual: value });
 }

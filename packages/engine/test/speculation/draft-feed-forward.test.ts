@@ -65,6 +65,10 @@ test('a calibration for drafts needs self=POLICY', async () => {
   const sparsity = { calibration: sidecars.get('low-rank') as Sidecar, use: 'drafts' } as const;
   await expect(load({ sparsity })).rejects.toThrow('sparsity.use: expected model');
   await expect(load({ sparsity, speculative: 'lookup' })).rejects.toThrow('sparsity.use: expected model');
+  const ofModel = load({ sparsity: { ...sparsity, use: 'model' }, speculative: 'lookup' });
+  await expect(ofModel).rejects.toThrow(
+    'off | auto, since FFNs with sparsity.calibration select neurons for all tokens',
+  );
   const embedding = loadEmbeddingModel(demo, { backend: await backend, pooling: 'mean', sparsity });
   await expect(embedding).rejects.toThrow('sparsity.use: expected model');
   const unknown = { ...sparsity, use: 'guesses' as 'drafts' };

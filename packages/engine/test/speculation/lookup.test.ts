@@ -239,6 +239,10 @@ test('sequences with different drafts share steps', () =>
   ));
 
 describe('options', () => {
+  const selecting =
+    'speculative: expected off | auto, since drafts need decode attention that is dense or streaming, not page-topk, got lookup';
+  const variantSteps = /off \| auto, since the backend wasm\S* computes no batch-invariant steps, got lookup/;
+
   test('an unknown kind', () =>
     withModel(async (model) => {
       const unknown = model.generate(prompt, { speculative: 'guess' as 'lookup' }).result();
@@ -246,14 +250,14 @@ describe('options', () => {
     }));
 
   test('a backend whose steps are not batch-invariant: lookup is an error', () =>
-    withModel(async (model) => expect(model.generate(prompt, lookup).result()).rejects.toThrow('speculative'), {
+    withModel(async (model) => expect(model.generate(prompt, lookup).result()).rejects.toThrow(variantSteps), {
       createBackend: async () => ({ ...(await createWasmBackend({ numThreads: 1 })), isBatchInvariant: false }),
     }));
 
   test('a decode policy that selects keys by what later tokens change: lookup is an error, auto is off', () =>
     withModel(
       async (model) => {
-        await expect(model.generate(prompt, { ...greedy, ...lookup }).result()).rejects.toThrow('speculative');
+        await expect(model.generate(prompt, { ...greedy, ...lookup }).result()).rejects.toThrow(selecting);
         const { speculation } = await model.generate(prompt, { ...greedy, speculative: 'auto' }).result();
         expect(speculation).toBeUndefined();
       },
@@ -261,13 +265,21 @@ describe('options', () => {
     ));
 
   test('a model loaded for drafts that its steps cannot verify is rejected before its weights are loaded', async () => {
-    const refused: readonly LoadOptions[] = [
-      { attention: 'decode=page-topk:budget=4' },
-      { createBackend: async () => ({ ...(await createWasmBackend({ numThreads: 1 })), isBatchInvariant: false }) },
+    const createBackend = async () => ({ ...(await createWasmBackend({ numThreads: 1 })), isBatchInvariant: false });
+    const refused: readonly (readonly [LoadOptions, string | RegExp])[] = [
+      [{ attention: 'decode=page-topk:budget=4' }, selecting],
+      [{ createBackend }, variantSteps],
     ];
-    for (const options of refused) {
+    for (const [options, message] of refused) {
       const loading = loadModel(inMemory(pathOf('llama')), { context: 256, ...lookup, ...options });
-      await expect(loading).rejects.toThrow(/speculative: expected off \| auto, .* got lookup/);
+      await expect(loading).rejects.toThrow(message);
     }
+  });
+
+  test('a model loaded without drafts: lookup is an error', async () => {
+    const needed = 'speculative: expected off | auto, since the model was loaded without speculative, got lookup';
+    await withModel(async (model) => expect(model.generate(prompt, lookup).result()).rejects.toThrow(needed), {
+      speculative: 'off',
+    });
   });
 });

@@ -21,9 +21,8 @@ export function createSpeculation(
   const kind = given === undefined ? model.speculative : checkSpeculative(given);
   if (kind === 'off' || (kind === 'auto' && !scheduler.verifiesDrafts)) return undefined;
   if (!scheduler.verifiesDrafts) {
-    const expected =
-      'off | auto, unless the model was loaded with speculative, without sparsity, and with dense or streaming decode';
-    throw new ArgumentError({ argument: 'speculative', expected, actual: kind });
+    const reason = model.draftObstacle ?? 'the model was loaded without speculative';
+    throw new ArgumentError({ argument: 'speculative', expected: `off | auto, since ${reason}`, actual: kind });
   }
   const lookup = kind === 'lookup' || kind === 'auto' ? new LookupDrafter(config.vocabSize) : undefined;
   const drafter = modelDrafter(model, sequence, kind);
