@@ -41,7 +41,7 @@ async function open(choice: NativeChoice, options: OpenNativeOptions): Promise<N
   const unfit = unfitHost();
   if (unfit !== undefined) return choice === 'auto' ? {} : { refusal: unfit };
   const path = options.path ?? findAddon();
-  if (path === undefined) return choice === 'auto' ? {} : { refusal: `there is no addon for ${platformName()}` };
+  if (path === undefined) return choice === 'auto' ? {} : { refusal: missingAddon(platformName()) };
   const { levels, refusal, crashes } = await probe(path, options);
   if (refusal !== undefined) return { refusal: `the addon for ${platformName()} is not used: ${refusal}` };
   const usable = nativeLevels.filter((level) => levels.includes(level));
@@ -49,6 +49,10 @@ async function open(choice: NativeChoice, options: OpenNativeOptions): Promise<N
   if (level !== undefined) return load(path, level, (isComputing) => crashes?.enter(isComputing) ?? (() => undefined));
   const found = usable.length === 0 ? 'none' : usable.join(', ');
   return choice === 'auto' ? {} : { refusal: `expected the level ${String(choice)}, this machine has ${found}` };
+}
+
+function missingAddon(platform: string): string {
+  return `there is no addon for ${platform}: install @winnow/native-${platform}, or build one in the repository with npm run native`;
 }
 
 function load(path: string, level: NativeLevel, enterCode: (isComputing: boolean) => () => void): NativeResult {
