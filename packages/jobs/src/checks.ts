@@ -73,7 +73,7 @@ export function checkText(argument: string, text: string): void {
   throw new ArgumentError({ argument, expected: 'a text', actual: text === '' ? 'an empty string' : String(text) });
 }
 
-/** What a store cannot keep may fail what it changes at once. Infinity is a number. */
+/** Infinity is a number: stores keep it. NaN would fail the other changes that share a call with it. @throws {ArgumentError} */
 export function checkNumber(argument: string, value: number): void {
   if (typeof value === 'number' && !Number.isNaN(value)) return;
   throw new ArgumentError({ argument, expected: 'a number', actual: String(value) });

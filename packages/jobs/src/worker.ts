@@ -1,6 +1,6 @@
 /** The worker loop: claims as many jobs as can run at once, extends their leases, and records their outcomes. */
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
-import { checkInteger, checkText } from './checks.js';
+import { checkInteger, checkNumber, checkText } from './checks.js';
 import type { ClaimedJob, ClaimOptions, FailOptions, JobError, JobStore } from './job-store.js';
 
 /** Thrown by a handler: the error of the job, and whether another attempt could succeed. After other errors, the job is retried. */
@@ -10,8 +10,10 @@ export class JobFailure extends Error {
   readonly detail: string | undefined;
   readonly options: FailOptions;
 
+  /** @throws {ArgumentError} for a delay that is no number */
   constructor({ code, message, detail }: JobError, options: FailOptions = {}) {
     super(message);
+    if (options.delayMs !== undefined) checkNumber('delayMs', options.delayMs);
     this.code = code;
     this.detail = detail;
     this.options = options;
@@ -21,7 +23,7 @@ export class JobFailure extends Error {
 export interface JobContext {
   /** Aborted when the job is canceled or was claimed by another worker, or when the worker must stop. */
   readonly signal: AbortSignal;
-  /** Reports progress with the next heartbeat. @param progress from 0 to 1 */
+  /** Reports progress with the next heartbeat. @param progress from 0 to 1 @throws {ArgumentError} for a progress that is no number */
   readonly report: (progress: number) => void;
 }
 
@@ -266,6 +268,8 @@ class Worker {
     const { job, controller } = running;
     const { signal } = controller;
     const report = (progress: number): void => {
+      // the store would reject the heartbeat, which fails the worker instead of the job
+      checkNumber('progress', progress);
       running.progress = progress;
     };
     const onEnd = (): void => {

@@ -254,6 +254,23 @@ it('keeps the leases of long jobs, and stops canceled ones', async () => {
   expect((await store.list('batch'))[0]).toMatchObject({ state: 'canceled' });
 });
 
+it('fails the job whose handler reports no number, and no other', async () => {
+  await enqueue('bad', 'good', 'late');
+  const handler: WorkerOptions['handler'] = async ({ customId }, { report }) => {
+    if (customId === 'late') throw new JobFailure({ code: 'busy', message: 'later' }, { delayMs: Number.NaN });
+    report(customId === 'bad' ? Number.NaN : 1);
+    // a heartbeat comes first
+    await new Promise((resolve) => setTimeout(resolve, 350));
+    return '';
+  };
+  const leaseMs = 900;
+  await work(handler, { leaseMs, isDone: async () => (await store.counts('batch')).completed === 1 });
+  const [bad, good, late] = await store.list('batch');
+  expect(bad).toMatchObject({ state: 'waiting', error: { message: 'progress: expected a number, got NaN' } });
+  expect(good).toMatchObject({ state: 'completed' });
+  expect(late).toMatchObject({ state: 'waiting', error: { message: 'delayMs: expected a number, got NaN' } });
+});
+
 it('ends with an error of the store, unless it is handled', async () => {
   await enqueue('a');
   const broken: JobStore = { ...bound(store), claim: () => Promise.reject(new Error('no disk')) };
