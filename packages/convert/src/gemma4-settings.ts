@@ -7,8 +7,17 @@ import {
   type EmbedderDescription,
   type Fields,
 } from '@winnow/models';
-import type { GgufValueInput } from '@winnow/gguf';
 import { FormatError } from '@winnow/tensor';
+import {
+  capOf,
+  inputDimOf,
+  layerCounts,
+  localBase,
+  numSharedOf,
+  ropeByLayerType,
+  sharedLayerPairs,
+  windowedSettings,
+} from './layer-settings.js';
 import { f32, u32, type GgufPairs } from './rope-values.js';
 
 type Json = Record<string, unknown>;
@@ -17,22 +26,22 @@ type Json = Record<string, unknown>;
 const unrotated = 1e20;
 
 /** @param fields of config.json */
-export function gemma4Pairs(fields: Fields, { config, weights }: EmbedderDescription): GgufPairs {
-  const { headDim, windowedLayers = [], ffnDim, ffnDims, numLayers } = config;
+export function gemma4Pairs(fields: Fields, description: EmbedderDescription): GgufPairs {
+  const { config } = description;
+  const { headDim, ffnDim, ffnDims, numLayers } = config;
   const layers = Array.from({ length: numLayers }, (_, layer) => layer);
   const globalDim = config.globalHeads?.headDim ?? headDim;
-  const cap = fields.isNull('final_logit_softcapping') ? 0 : fields.number('final_logit_softcapping', 0);
+  const cap = capOf(fields, 'final_logit_softcapping', 0);
+  const rope = fields.has('rope_parameters') ? hubRopeFields(fields) : fields;
   return [
     ['attention.key_length', u32(globalDim)],
     ['attention.value_length', u32(globalDim)],
     ['attention.key_length_swa', u32(headDim)],
     ['attention.value_length_swa', u32(headDim)],
-    ['attention.head_count_kv', countsOf(layers.map((layer) => kvHeadsOf(config, layer).numKvHeads))],
-    ['feed_forward_length', countsOf(layers.map((layer) => ffnDims?.[layer] ?? ffnDim))],
-    ['attention.shared_kv_layers', u32(numSharedOf(config))],
-    ['attention.sliding_window_pattern', { type: 'array', elementType: 'bool', value: windowedLayers }],
-    ['embedding_length_per_layer_input', u32(inputDimOf(weights))],
-    ['rope.freq_base_swa', f32(localBaseOf(fields))],
+    ['attention.head_count_kv', layerCounts(layers.map((layer) => kvHeadsOf(config, layer).numKvHeads))],
+    ['feed_forward_length', layerCounts(ffnDims ?? [ffnDim])],
+    ...sharedLayerPairs(description),
+    ['rope.freq_base_swa', f32(localBase(fields, rope.number('rope_theta', 10_000)))],
     ['rope.dimension_count_swa', u32(headDim)],
     ...(cap === 0 ? [] : ([['final_logit_softcapping', f32(cap)]] as GgufPairs)),
   ];
@@ -45,31 +54,10 @@ export function gemma4Factors({ rope, globalHeads, headDim }: DecoderConfig): Fl
   return new Float32Array((globalHeads?.headDim ?? headDim) / 2).fill(1);
 }
 
-/** One number, or one per layer. */
-function countsOf(value: readonly number[]): GgufValueInput {
-  const isUniform = value.every((count) => count === value[0]);
-  return isUniform ? u32(value[0] as number) : { type: 'array', elementType: 'int32', value: [...value] };
-}
-
-function numSharedOf(config: DecoderConfig): number {
-  return (config.kvLayers ?? []).filter((from, layer) => from !== layer).length;
-}
-
-function inputDimOf(weights: EmbedderDescription['weights']): number {
-  return weights.get('per_layer_proj_norm.weight')?.shape[0] ?? 0;
-}
-
-function localBaseOf(fields: Fields): number {
-  return fields.has('rope_parameters')
-    ? hubRopeFields(fields, 'sliding_attention').number('rope_theta', 10_000)
-    : 10_000;
-}
-
 /** @param fields the metadata of the GGUF file */
 export function gemma4Settings(fields: Fields, { config, weights }: EmbedderDescription): Json {
-  const { numKvHeads, headDim, slidingWindow, windowedLayers = [], experts, vocabSize } = config;
+  const { numKvHeads, headDim, windowedLayers = [], experts, vocabSize } = config;
   const globalHeads = config.globalHeads ?? { numKvHeads, headDim };
-  const inputDim = inputDimOf(weights);
   const isShared = (layer: number): boolean => kvLayerOf(config, layer) !== layer;
   const sharesValues = windowedLayers.some(
     (isWindowed, layer) => !isWindowed && !isShared(layer) && !weights.has(`blk.${layer}.attn_v.weight`),
@@ -82,17 +70,12 @@ export function gemma4Settings(fields: Fields, { config, weights }: EmbedderDesc
     attention_k_eq_v: sharesValues,
     num_kv_shared_layers: numSharedOf(config),
     use_double_wide_mlp: isDoubleWide(fields, config),
-    hidden_size_per_layer_input: inputDim,
+    hidden_size_per_layer_input: inputDimOf(weights),
     vocab_size_per_layer_input: vocabSize,
     final_logit_softcapping: cap === 0 ? null : cap,
-    sliding_window: slidingWindow,
-    layer_types: windowedLayers.map((isWindowed) => (isWindowed ? 'sliding_attention' : 'full_attention')),
-    rope_theta: undefined,
+    ...windowedSettings(config),
+    ...ropeByLayerType(globalRope(fields, config), fields.number('gemma4.rope.freq_base_swa', 10_000)),
     partial_rotary_factor: undefined,
-    rope_parameters: {
-      full_attention: globalRope(fields, config),
-      sliding_attention: { rope_type: 'default', rope_theta: fields.number('gemma4.rope.freq_base_swa', 10_000) },
-    },
     enable_moe_block: experts !== undefined,
     ...(experts && {
       num_experts: experts.numExperts,

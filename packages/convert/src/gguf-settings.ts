@@ -10,6 +10,7 @@ import {
 import type { Shape } from '@winnow/tensor';
 import { gemma3nPairs } from './gemma3n-settings.js';
 import { gemma4Factors, gemma4Pairs } from './gemma4-settings.js';
+import { capOf, localBase, windowPattern } from './layer-settings.js';
 import { f32, ropeToGguf, u32, type GgufPairs } from './rope-values.js';
 
 /** Architectures that GGUF files give the name of another one. */
@@ -155,7 +156,7 @@ function ownPairs(fields: Fields, description: EmbedderDescription): GgufPairs {
     case 'gemma-embedding': {
       const cap = capOf(fields, 'final_logit_softcapping', 0);
       return [
-        ['rope.freq_base_swa', f32(localBase(fields))],
+        ['rope.freq_base_swa', f32(localBase(fields, fields.number('rope_local_base_freq', 10_000)))],
         ...(cap === 0 ? [] : ([['final_logit_softcapping', f32(cap)]] as GgufPairs)),
         ...windowPattern(config, 6),
       ];
@@ -181,7 +182,7 @@ function ownPairs(fields: Fields, description: EmbedderDescription): GgufPairs {
     case 'olmo2':
       return windowPattern(config, 4);
     case 'modern-bert':
-      return [['rope.freq_base_swa', f32(localBase(fields, config.rope?.base))], ...globalPeriod(config)];
+      return [['rope.freq_base_swa', f32(modernBertLocalBase(fields, config))], ...globalPeriod(config)];
     case 'stablelm':
       return [['use_parallel_residual', !weights.has('blk.0.ffn_norm.weight')]];
     case 'lfm2':
@@ -325,23 +326,10 @@ function chunkedPairs(fields: Fields, config: DecoderConfig): GgufPairs {
   ];
 }
 
-function capOf(fields: Fields, name: string, fallback: number): number {
-  return fields.isNull(name) ? 0 : fields.number(name, fallback);
-}
-
-function localBase(fields: Fields, globalBase = 10_000): number {
-  const nested = fields.raw('rope_parameters') as Record<string, { rope_theta?: number } | undefined> | undefined;
-  const ofType = nested?.['sliding_attention']?.rope_theta;
-  if (ofType !== undefined) return ofType;
-  if (fields.isNull('local_rope_theta')) return globalBase;
-  return fields.number('rope_local_base_freq', fields.number('local_rope_theta', 10_000));
-}
-
-/** The layers with a sliding window, unless they follow the usual pattern (all but every `period`-th). */
-function windowPattern({ windowedLayers }: DecoderConfig, period: number): GgufPairs {
-  if (windowedLayers === undefined || windowedLayers.every((is, layer) => is === layer % period < period - 1))
-    return [];
-  return [['attention.sliding_window_pattern', { type: 'array', elementType: 'bool', value: windowedLayers }]];
+/** Null stands for the base of the other layers. */
+function modernBertLocalBase(fields: Fields, { rope }: DecoderConfig): number {
+  const isGlobal = fields.isNull('local_rope_theta') && rope !== undefined;
+  return localBase(fields, isGlobal ? rope.base : fields.number('local_rope_theta', 10_000));
 }
 
 /** The period of layers with full attention. */

@@ -11,6 +11,7 @@ import { expertSettings, localExpertSettings } from './expert-settings.js';
 import { gemma3nSettings } from './gemma3n-settings.js';
 import { gemma4Settings } from './gemma4-settings.js';
 import { activationNames, latentArchitecture } from './gguf-settings.js';
+import { attentionType, windowedSettings } from './layer-settings.js';
 import {
   attentionFreeSettings,
   deltaSettings,
@@ -248,15 +249,6 @@ function attentionBias(source: Source): Json {
 
 function windowOrNull({ slidingWindow }: DecoderConfig): number | null {
   return slidingWindow === 0 ? null : slidingWindow;
-}
-
-function attentionType(isWindowed: boolean): string {
-  return isWindowed ? 'sliding_attention' : 'full_attention';
-}
-
-/** The sliding window and the layers that have it. */
-function windowedSettings({ slidingWindow, windowedLayers }: DecoderConfig): Json {
-  return { sliding_window: slidingWindow, layer_types: windowedLayers?.map(attentionType) };
 }
 
 function gemma2Settings(source: Source): Json {
