@@ -2,6 +2,7 @@
 import type { StoredTensor } from '@winnow/bytes';
 import {
   gatheredRowsView,
+  mappedView,
   reencodedView,
   reshapedView,
   rowsView,
@@ -10,7 +11,7 @@ import {
   type WeightRequest,
 } from '@winnow/models';
 import { FormatError, type DType, type Shape } from '@winnow/tensor';
-import { concatenatedView, mappedF32View, mergedMatricesView, zerosView } from './views.js';
+import { concatenatedView, mergedMatricesView, zerosView } from './views.js';
 
 /** Presents q, k and v as one matrix, so that a format with both layouts stores them fused. */
 export function showFusedAttention(shown: Map<string, Shape>): void {
@@ -104,9 +105,9 @@ function storedAs(source: string, whole: StoredTensor, how: WeightRequest['store
     case 'transposed':
       return transposed(source, whole, dtype);
     case 'minus-one':
-      return mappedF32View(whole, (value) => value - 1);
+      return mappedView(whole, (value) => value - 1);
     case 'log-of-negative':
-      return mappedF32View(whole, (value) => Math.log(-value));
+      return mappedView(whole, (value) => Math.log(-value));
   }
 }
 

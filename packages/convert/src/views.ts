@@ -1,4 +1,4 @@
-/** Lazy views of stored tensors: concatenations, permuted columns, element-wise maps. */
+/** Lazy views of stored tensors: concatenations, merged stacks, permuted columns, factors. */
 import type { StoredTensor } from '@winnow/bytes';
 import { changedRowsView, gatheredRowsView, reshapedView } from '@winnow/models';
 import { numElements, tensorBytes, type DType, type Shape } from '@winnow/tensor';
@@ -84,12 +84,5 @@ export function scaledRowsView(stored: StoredTensor, factorOf: (row: number) => 
     for (let i = 0; i < rows.length; i++) {
       rows[i] = (rows[i] as number) * factorOf(begin + Math.floor(i / numColumns));
     }
-  });
-}
-
-/** `map(x)` as f32. */
-export function mappedF32View(stored: StoredTensor, map: (value: number) => number): StoredTensor {
-  return changedRowsView(stored, (rows) => {
-    for (let i = 0; i < rows.length; i++) rows[i] = map(rows[i] as number);
   });
 }

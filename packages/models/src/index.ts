@@ -101,7 +101,7 @@ export {
 } from './settings/encoder-settings.js';
 export { hubRopeFields } from './settings/rope-settings.js';
 export { textPartOf, type TextPart } from './settings/text-part.js';
-export { rowsView, stackedView, transposedView } from './file/stored-views.js';
+export { mappedView, rowsView, stackedView, transposedView } from './file/stored-views.js';
 export {
   loadWeight,
   maxPieceBytes,

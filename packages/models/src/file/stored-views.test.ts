@@ -1,7 +1,7 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { FormatError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
+import { checkedFloats, mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
 
 function stored(dtype: DType, shape: Shape, bytes: Uint8Array, name = 'x'): StoredTensor {
   return {
@@ -77,10 +77,14 @@ test('blocks and vectors are not transposed', () => {
 
 test('mapped values are f32, whatever the dtype of the file', async () => {
   const halves = Uint8Array.of(0, 0x3c, 0, 0xc0); // 1, -2
-  const view = mappedView('file', stored('f16', [2], halves), (value) => value + 1);
+  const view = mappedView(stored('f16', [2], halves), (value) => value + 1);
   expect(view).toMatchObject({ dtype: 'f32', shape: [2], sizeBytes: 8 });
   expect(await floats(view)).toEqual([2, -1]);
-  expect(() => mappedView('file', stored('i8', [2], halves), (value) => value)).toThrow(FormatError);
+});
+
+test('integers are not weights', () => {
+  expect(checkedFloats('file', stored('f32', [3], bytes)).dtype).toBe('f32');
+  expect(() => checkedFloats('file', stored('i8', [2], bytes))).toThrow(FormatError);
 });
 
 test('stacked tensors', async () => {

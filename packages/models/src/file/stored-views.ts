@@ -8,7 +8,7 @@ import { changedRowsView } from './changed-rows-view.js';
 
 type ReadOptions = Parameters<StoredTensor['read']>[1];
 
-/** Dtypes that a view can compute with. */
+/** Dtypes of weights that are not quantized. */
 const floatDTypes: readonly DType[] = ['f32', 'f16', 'bf16', 'f64'];
 
 /** Rows `[begin, end)` of the first axis, in the dtype of the file: rows are whole blocks. */
@@ -83,15 +83,15 @@ function copyColumns<W extends Words>(from: W, to: W, numColumns: number, begin:
   }
 }
 
-/**
- * `map(x)` as f32, for small tensors such as norm weights stored as `w - 1`.
- * @throws {FormatError} unless it holds floats
- */
-export function mappedView(source: string, stored: StoredTensor, map: (value: number) => number): StoredTensor {
+/** @throws {FormatError} unless the tensor holds floats */
+export function checkedFloats(source: string, stored: StoredTensor): StoredTensor {
   const { name, dtype } = stored;
-  if (!floatDTypes.includes(dtype)) {
-    throw new FormatError({ source, field: name, message: `expected ${floatDTypes.join(', ')} weights, got ${dtype}` });
-  }
+  if (floatDTypes.includes(dtype)) return stored;
+  throw new FormatError({ source, field: name, message: `expected ${floatDTypes.join(', ')} weights, got ${dtype}` });
+}
+
+/** `map(x)` as f32, for small tensors such as norm weights stored as `w - 1`. */
+export function mappedView(stored: StoredTensor, map: (value: number) => number): StoredTensor {
   return changedRowsView(stored, (rows) => {
     for (let i = 0; i < rows.length; i++) rows[i] = map(rows[i] as number);
   });

@@ -12,7 +12,7 @@ import {
   type Shape,
 } from '@winnow/tensor';
 import { gatheredRowsView, matrixRowsView, reshapedView } from './gathered-views.js';
-import { mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
+import { checkedFloats, mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
 
 /** One weight as a program sees it. */
 export interface Weight {
@@ -133,8 +133,10 @@ function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, s
         );
   if (rows?.isFlat === true) stored = reshapedView(stored, unflattened);
   if (storedAs === 'transposed') stored = transposedView(store.name, stored);
-  if (storedAs === 'minus-one') stored = mappedView(store.name, stored, (value) => value + 1);
-  if (storedAs === 'log-of-negative') stored = mappedView(store.name, stored, (value) => -Math.exp(value));
+  if (storedAs === 'minus-one') stored = mappedView(checkedFloats(store.name, stored), (value) => value + 1);
+  if (storedAs === 'log-of-negative') {
+    stored = mappedView(checkedFloats(store.name, stored), (value) => -Math.exp(value));
+  }
   if (rows === undefined) return stored;
   const { begin, step } = rows;
   const rowOf = permutedRowOf(rows);
