@@ -4,9 +4,9 @@ import { basename, dirname, join, resolve } from 'node:path';
 import type { TensorStore } from '@winnow/bytes';
 import { fileSink, fileSource, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
-import { denseFiles, hasTokenVectors, oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
+import { denseModules, isColbert, oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
-import { Fields, openDenseLayers, openTokenProjection } from '@winnow/models';
+import { Fields, colbertStore, openDenseLayers } from '@winnow/models';
 import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
 import { ArgumentError, checkOptions, FormatError, IoError, type OptionNames } from '@winnow/tensor';
 import { convertToFolder } from './to-folder.js';
@@ -153,9 +153,8 @@ async function openFolder(folder: HubFiles, options: { signal?: AbortSignal }): 
           ...options,
         });
   const openModule = async (name: string): Promise<TensorStore> => openSafetensors(await files.open(name), options);
-  const { sentenceTransformers: sentence } = hub;
-  const openLayers = sentence !== undefined && hasTokenVectors(sentence) ? openTokenProjection : openDenseLayers;
-  const withModules = await openLayers(store, denseFiles(sentence), openModule);
+  const own = isColbert(hub.config) ? colbertStore(store) : store;
+  const withModules = await openDenseLayers(own, denseModules(hub.sentenceTransformers), openModule);
   const fields = Fields.ofJson(`${hub.name}/config.json`, hub.config.value);
   return {
     format: 'safetensors',

@@ -15,8 +15,9 @@ export {
 } from './limits.js';
 export { groupGgufFiles, mmprojBeside, selectFiles, type FileSelection, type GgufGroup } from './select-files.js';
 export {
-  denseFiles,
+  denseModules,
   hasTokenVectors,
+  type DenseModules,
   type SentenceModule,
   type SentenceTransformers,
 } from './sentence-transformers.js';

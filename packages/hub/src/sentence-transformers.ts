@@ -72,13 +72,18 @@ export function hasTokenVectors({ modules }: SentenceTransformers): boolean {
 
 const identity = 'torch.nn.modules.linear.Identity';
 
-/**
- * The weight files of the dense layers after pooling, or of each token, in their order.
- * @throws {FormatError} for an activation other than the identity
- */
-export function denseFiles(sentence: SentenceTransformers | undefined): string[] {
+/** The dense layers of a folder. */
+export interface DenseModules {
+  /** Their weight files, in order. */
+  readonly files: readonly string[];
+  /** Whether they compute a vector per token. Otherwise they follow the pooling. */
+  readonly isPerToken: boolean;
+}
+
+/** @throws {FormatError} for an activation other than the identity */
+export function denseModules(sentence: SentenceTransformers | undefined): DenseModules {
   const dense = sentence?.modules.filter(({ type }) => /\bDense$/.test(type)) ?? [];
-  return dense.map(({ path, config }) => {
+  const files = dense.map(({ path, config }) => {
     // the default of the library is tanh
     const activation = config?.optionalString('activation_function') ?? 'no activation';
     if (config?.optionalBoolean('use_residual') === true)
@@ -87,4 +92,5 @@ export function denseFiles(sentence: SentenceTransformers | undefined): string[]
     const message = `expected ${identity} in a separate folder, got ${activation}`;
     throw new FormatError({ source: `${path}/config.json`, field: 'activation_function', message });
   });
+  return { files, isPerToken: sentence !== undefined && hasTokenVectors(sentence) };
 }

@@ -92,10 +92,11 @@ export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
 export { rotaryLayersOf } from './settings/hub-settings.js';
 export {
+  colbertStore,
   openDenseLayers,
   openTokenLayers,
-  openTokenProjection,
   tokenLayerFiles,
+  type DenseLayers,
   type LayerFile,
   type LayerFiles,
 } from './settings/encoder-settings.js';

@@ -2,8 +2,8 @@
 import type { ByteSource, TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import {
-  denseFiles,
-  hasTokenVectors,
+  denseModules,
+  isColbert,
   openHubFolder,
   openStateDict,
   pageInsteadOf,
@@ -12,7 +12,14 @@ import {
   type SentenceTransformers,
   oneFileFolder,
 } from '@winnow/hub';
-import { Fields, openDenseLayers, openTokenLayers, openTokenProjection, type ModelFile } from '@winnow/models';
+import {
+  colbertStore,
+  Fields,
+  openDenseLayers,
+  openTokenLayers,
+  type DenseLayers,
+  type ModelFile,
+} from '@winnow/models';
 import {
   openSafetensors,
   openShardedSafetensors,
@@ -108,9 +115,10 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
     },
     tokenizerField: 'tokenizer.json',
     async openFile(hasLayers = false) {
-      const dense = hasLayers ? denseFiles(hub.sentenceTransformers) : [];
-      const weights = await openWeights(hub, options);
-      const store = hasLayers ? await withLayers(weights, hub, dense, options) : weights;
+      const dense = hasLayers ? denseModules(hub.sentenceTransformers) : undefined;
+      const whole = await openWeights(hub, options);
+      const weights = isColbert(config) ? colbertStore(whole) : whole;
+      const store = dense === undefined ? weights : await withLayers(weights, hub, dense, options);
       stores.push(store);
       const fields = Fields.ofJson(`${hub.name}/config.json`, config.value);
       return { format: 'safetensors', fields, store };
@@ -185,20 +193,21 @@ async function openWeights(hub: HubModel, { onnxFile, ...options }: OpenHubOptio
   throw new FormatError({ source: store.name, field: unknown.name, message });
 }
 
-/** Takes ownership of the store. @param dense files of the dense layers */
+/** Takes ownership of the store. */
 async function withLayers(
   store: TensorStore,
-  { files, config, sentenceTransformers: sentence }: HubModel,
-  dense: readonly string[],
+  { files, config }: HubModel,
+  dense: DenseLayers,
   options: { signal?: AbortSignal },
 ): Promise<TensorStore> {
   const open = async (name: string): Promise<TensorStore> => {
     const source = await files.open(name);
     return name.endsWith('.pt') ? openStateDict(source, options) : openSafetensors(source, options);
   };
-  if (sentence !== undefined && hasTokenVectors(sentence)) return openTokenProjection(store, dense, open);
   const whole = await openDenseLayers(store, dense, open);
-  return openTokenLayers(whole, config.value['model_type'], { has: (name) => files.has(name), open });
+  return dense.isPerToken
+    ? whole
+    : openTokenLayers(whole, config.value['model_type'], { has: (name) => files.has(name), open });
 }
 
 async function openWeightFiles(

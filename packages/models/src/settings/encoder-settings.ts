@@ -43,17 +43,10 @@ export interface HubEncoderFile {
   readonly heads: RegExp;
 }
 
-/** The layer of multi-vectors, and its name in checkpoints of ColBERT. */
-const vectorLayer = 'colbert_linear';
-const colbertLayer = 'linear.weight';
-
 /** A view of the encoder only, with the standard names of norms. */
 export function encoderPart(file: ModelFile, { outer, heads }: HubEncoderFile): ModelFile {
   if (file.format === 'gguf') return file;
-  const classes = file.fields.raw('architectures');
-  const isColbert = Array.isArray(classes) && classes.includes('HF_ColBERT');
   const rename = (name: string): string | undefined => {
-    if (isColbert && name === colbertLayer) return `${vectorLayer}.weight`;
     const prefix = outer.find((begin) => name.startsWith(begin)) ?? '';
     const own = name.slice(prefix.length);
     if (heads.test(own)) return undefined;
@@ -132,28 +125,35 @@ export function* tokenTensors(file: ModelFile, { hiddenDim }: DecoderConfig): Ge
   }
 }
 
+/** The layer that computes the vectors of tokens. */
+const vectorLayer: (typeof tokenLayers)[number] = 'colbert_linear';
+
+/** The store of a checkpoint of Stanford's ColBERT, whose layer gets the name that models know. */
+export function colbertStore(store: TensorStore): TensorStore {
+  return renamedStore(store, (name) => (name === 'linear.weight' ? `${vectorLayer}.weight` : name));
+}
+
+/** The dense layers of a folder. */
+export interface DenseLayers {
+  /** Their files, in order. */
+  readonly files: readonly string[];
+  /** Whether they compute the vectors of tokens, in a model without pooling. */
+  readonly isPerToken: boolean;
+}
+
 /**
  * A store that adds the layers of these sentence-transformers modules. Closing it closes all files. If a module cannot be opened,
  * everything is closed, including `store`.
- * @param names names of the modules' files, in order
  */
 export async function openDenseLayers(
   store: TensorStore,
-  names: readonly string[],
+  { files, isPerToken }: DenseLayers,
   open: (name: string) => Promise<TensorStore>,
 ): Promise<TensorStore> {
   // any further layer gets a name that no architecture knows, and is rejected
-  const files = names.map((name, index): LayerFile => [denseLayers[index] ?? `dense_${index + 2}`, name]);
-  return openLayers(store, async () => files, open);
-}
-
-/** The same with the layer that computes the vectors of tokens, of a model without pooling. */
-export async function openTokenProjection(
-  store: TensorStore,
-  names: readonly string[],
-  open: (name: string) => Promise<TensorStore>,
-): Promise<TensorStore> {
-  return openLayers(store, async () => names.map((name): LayerFile => [vectorLayer, name]), open);
+  const pooled = (index: number): string => denseLayers[index] ?? `dense_${index + 2}`;
+  const named = files.map((name, index): LayerFile => [isPerToken ? vectorLayer : pooled(index), name]);
+  return openLayers(store, async () => named, open);
 }
 
 /** The files of a folder. */
