@@ -8,6 +8,14 @@ import { configFromHub, layersOfType } from '../settings/hub-settings.js';
 import { kvHeadsByLayer, listOf } from '../settings/recurrent-settings.js';
 import { textPartOf } from '../settings/text-part.js';
 
+/** How the architectures of the family differ. */
+export interface Qwen35Variant {
+  readonly architecture: string;
+  readonly hasExperts: boolean;
+  /** Whether recurrent layers have fused projections, with the rows of each key head together. Their GGUF files keep the order of heads. */
+  readonly isFusedByHead: boolean;
+}
+
 /** Sizes of the recurrent layers. */
 export interface DeltaConfig {
   readonly numKeyHeads: number;
@@ -17,6 +25,7 @@ export interface DeltaConfig {
   readonly numTaps: number;
   /** Mapping of value heads to key heads: see the op `gated-delta`. */
   readonly heads: 'tiled' | 'grouped';
+  readonly isFusedByHead: boolean;
 }
 
 export interface Qwen35Settings {
@@ -27,16 +36,10 @@ export interface Qwen35Settings {
 
 const routing = { score: 'softmax', normalize: true } as const;
 
-/** Qwen3-Next fuses the projections of recurrent layers, and its GGUF files keep the order of heads. */
-export function isFusedByHead(architecture: string): boolean {
-  return architecture === 'qwen3next';
-}
-
-function hasExpertsIn(architecture: string): boolean {
-  return architecture !== 'qwen35';
-}
-
-export async function settingsFromGguf(file: ModelFile, architecture: string): Promise<Qwen35Settings> {
+export async function settingsFromGguf(
+  file: ModelFile,
+  { architecture, hasExperts, isFusedByHead }: Qwen35Variant,
+): Promise<Qwen35Settings> {
   const { fields } = file;
   const key = (name: string): string => `${architecture}.${name}`;
   const { uniform } = kvHeadsByLayer(file, architecture);
@@ -63,16 +66,19 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
       keyDim,
       valueDim: innerDim / numValueHeads,
       numTaps: fields.count(key('ssm.conv_kernel'), 4),
-      heads: isFusedByHead(architecture) ? 'grouped' : 'tiled',
+      heads: isFusedByHead ? 'grouped' : 'tiled',
+      isFusedByHead,
     }),
-    experts: hasExpertsIn(architecture) ? expertsFromGguf(file, config, routing, 'gated') : undefined,
+    experts: hasExperts ? expertsFromGguf(file, config, routing, 'gated') : undefined,
   };
 }
 
 /** @param file the result of `languageModel` */
-export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Settings {
+export function settingsFromHub(
+  file: ModelFile,
+  { architecture, hasExperts, isFusedByHead }: Qwen35Variant,
+): Qwen35Settings {
   const { fields } = file;
-  const hasExperts = hasExpertsIn(architecture);
   if (!fields.boolean('attn_output_gate', true)) throw fields.refusal('attn_output_gate', 'true', false);
   const whole = configFromHub(hasExperts ? withFfnSize(file) : file, {
     architecture,
@@ -95,6 +101,7 @@ export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Se
       valueDim: fields.count('linear_value_head_dim', 128),
       numTaps: fields.count('linear_conv_kernel_dim', 4),
       heads: 'grouped',
+      isFusedByHead,
     }),
     experts: hasExperts ? expertsFromHub(file, config, { ...routing, shared: 'gated' }) : undefined,
   };

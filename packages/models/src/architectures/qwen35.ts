@@ -24,10 +24,10 @@ import {
 import {
   languageModel,
   settingsFromGguf,
-  isFusedByHead,
   settingsFromHub,
   type DeltaConfig,
   type Qwen35Settings,
+  type Qwen35Variant,
 } from './qwen35-settings.js';
 
 export const qwen35: Architecture = {
@@ -38,13 +38,12 @@ export const qwen35: Architecture = {
   hubNames: ['qwen3_5_text', 'qwen3_5'],
   hubClass: 'Qwen3_5ForCausalLM',
   preTokenizer: 'qwen35',
-  describe: (file) => describeQwen35(file, 'qwen35'),
+  describe: (file) => describeQwen35(file, { architecture: 'qwen35', hasExperts: false, isFusedByHead: false }),
 };
 
-export async function describeQwen35(whole: ModelFile, architecture: string): Promise<ModelDescription> {
+export async function describeQwen35(whole: ModelFile, variant: Qwen35Variant): Promise<ModelDescription> {
   const file = languageModel(whole);
-  const settings =
-    file.format === 'gguf' ? await settingsFromGguf(file, architecture) : settingsFromHub(file, architecture);
+  const settings = file.format === 'gguf' ? await settingsFromGguf(file, variant) : settingsFromHub(file, variant);
   const { config, delta, experts } = settings;
   const weights = collectWeights(file.store, requests(file, settings), (name) => {
     return isDerivedTensor(name, config) || isPredictorTensor(name, config);
@@ -194,17 +193,16 @@ function* deltaTensors(
 /** The projections of the input, which Qwen3-Next fuses: the rows of each key head one after another. */
 function inputTensors(
   file: ModelFile,
-  { architecture, hiddenDim: numInputs }: DecoderConfig,
+  { hiddenDim: numInputs }: DecoderConfig,
   delta: DeltaConfig,
   layer: number,
 ): WeightRequest[] {
   const names = tensorNames(file);
-  const { numKeyHeads, numValueHeads, keyDim, valueDim } = delta;
+  const { numKeyHeads, numValueHeads, keyDim, valueDim, isFusedByHead } = delta;
   const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.linear_attn`];
   const perKey = numValueHeads / numKeyHeads;
-  const isFused = isFusedByHead(architecture);
   // only older GGUF files fuse the gate with q, k and v
-  const hasGateApart = !isFused || (!names.isHub && !file.store.tensors.has(`${own}.ssm_in.weight`));
+  const isGateSeparate = !isFusedByHead || (!names.isHub && !file.store.tensors.has(`${own}.ssm_in.weight`));
   return [
     ...names.fused({
       fused: [`${own}.ssm_in`, `${hub}.in_proj_qkvz`],
@@ -214,7 +212,7 @@ function inputTensors(
       ],
       numInputs,
       bias: 'none',
-      isSplit: hasGateApart,
+      isSplit: isGateSeparate,
       storedRowOf: rowsByHead(numKeyHeads, [keyDim, keyDim, perKey * valueDim, perKey * valueDim]),
     }),
     ...names.fused({
@@ -225,7 +223,7 @@ function inputTensors(
       ],
       numInputs,
       bias: 'none',
-      isSplit: !isFused,
+      isSplit: !isFusedByHead,
       storedRowOf: rowsByHead(numKeyHeads, [perKey, perKey]),
     }),
   ];

@@ -12,5 +12,5 @@ export const qwen35moe: Architecture = {
   hubNames: ['qwen3_5_moe_text', 'qwen3_5_moe'],
   hubClass: 'Qwen3_5MoeForCausalLM',
   preTokenizer: 'qwen35',
-  describe: (file) => describeQwen35(file, 'qwen35moe'),
+  describe: (file) => describeQwen35(file, { architecture: 'qwen35moe', hasExperts: true, isFusedByHead: false }),
 };

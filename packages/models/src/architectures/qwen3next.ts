@@ -13,5 +13,5 @@ export const qwen3next: Architecture = {
   hubNames: ['qwen3_next'],
   hubClass: 'Qwen3NextForCausalLM',
   preTokenizer: 'qwen2',
-  describe: (file) => describeQwen35(file, 'qwen3next'),
+  describe: (file) => describeQwen35(file, { architecture: 'qwen3next', hasExperts: true, isFusedByHead: true }),
 };
