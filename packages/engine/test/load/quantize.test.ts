@@ -40,13 +40,23 @@ async function quantizedFile(path: string, dtype: DType): Promise<Uint8Array> {
 }
 
 const needs = path === undefined ? ' (needs ../shared/data/goldens)' : '';
+const others = [
+  'granitemoe',
+  'glm4moe',
+  'deepseek2',
+  'llama4',
+  'olmo3',
+  'phi3-lengths',
+  'gemma3n',
+  'gemma4',
+  'gemma4-moe',
+  'mamba2-groups',
+  'qwen3next',
+] as const;
 const cases = [
-  ['mamba2-groups', 'q8_0', archPath('mamba2-groups', 'model.gguf')] as const,
   ...(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as const).map((dtype) => ['llama', dtype, path] as const),
   ['gpt-oss', 'q8_0', gptOss] as const,
-  ...(['granitemoe', 'glm4moe', 'deepseek2', 'llama4', 'olmo3', 'phi3-lengths', 'gemma3n', 'gemma4'] as const).map(
-    (name) => [name, 'q8_0', archPath(name, 'model.gguf')] as const,
-  ),
+  ...others.map((name) => [name, 'q8_0', archPath(name, 'model.gguf')] as const),
 ];
 test.skipIf(path === undefined).each(cases)(
   `%s, quantize: %s gives what the quantized file gives${needs}`,

@@ -116,7 +116,15 @@ describe('quantizedDType', () => {
   test('matrices get the dtype, vectors and sensitive matrices keep theirs', () => {
     expect(typeOf('blk.0.attn_q.weight', [256, 256], 'q4_K')).toBe('q4_K');
     expect(typeOf('blk.0.ffn_down_exps.weight', [4, 64, 256], 'q4_K')).toBe('q4_K');
-    for (const name of ['attn_q_norm', 'ffn_gate_inp', 'ssm_conv1d', 'shortconv.conv']) {
+    for (const name of [
+      'attn_q_norm',
+      'ffn_gate_inp',
+      'ssm_conv1d',
+      'shortconv.conv',
+      'ssm_alpha',
+      'ssm_beta',
+      'ssm_ba',
+    ]) {
       expect(typeOf(`blk.0.${name}.weight`, [256, 256], 'q4_K')).toBe('f32');
     }
     expect(typeOf('position_embd.weight', [256, 256], 'q8_0')).toBe('f32');

@@ -55,7 +55,7 @@ export interface QuantizeOptions {
 
 /** Small sensitive matrices, or matrices that are not read by linear layers. */
 const alwaysFloat =
-  /(norm|position_embd|token_types|sparse_linear|ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d|shortconv\.conv|ssm_alpha|ssm_beta)\.weight$/;
+  /(norm|position_embd|token_types|sparse_linear|ffn_gate_inp(?:_shexp)?|ssm_conv1d|shortconv\.conv|ssm_(?:alpha|beta|ba))\.weight$/;
 
 /** Matrices that mix streams of hidden states, and one that computes the inputs of all layers, as in llama.cpp. */
 const mixing = /(altup_\w+|laurel_[lr]|per_layer_model_proj)\.weight$/;
