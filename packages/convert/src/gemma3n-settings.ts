@@ -1,5 +1,5 @@
 /** Settings of Gemma 3n in both formats. */
-import { cutoffsOf, normalShare, type EmbedderDescription, type Fields } from '@winnow/models';
+import { gemma3nCutoffs, normalCdf, type EmbedderDescription, type Fields } from '@winnow/models';
 import {
   capOf,
   inputDimOf,
@@ -20,7 +20,7 @@ export function gemma3nPairs(fields: Fields, description: EmbedderDescription): 
   if (!fields.boolean('altup_correct_scale', true)) {
     throw fields.refusal('altup_correct_scale', 'true, for a GGUF file', false);
   }
-  const cutoffs = cutoffsOf(fields, description.config);
+  const cutoffs = gemma3nCutoffs(fields, description.config);
   return [
     ['feed_forward_length', layerCounts(ffnDims ?? [ffnDim])],
     ['attention.key_length', u32(headDim)],
@@ -61,5 +61,5 @@ export function gemma3nSettings(fields: Fields, { config, weights }: EmbedderDes
 
 /** The share of neurons below a cutoff, without the rounding of the cutoff to f32. */
 function shareOf(cutoff = -Infinity): number {
-  return cutoff === -Infinity ? 0 : Math.round(normalShare(cutoff) * 1e6) / 1e6;
+  return cutoff === -Infinity ? 0 : Math.round(normalCdf(cutoff) * 1e6) / 1e6;
 }

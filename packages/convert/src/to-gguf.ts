@@ -235,10 +235,10 @@ function checkArchitecture(fields: Fields, architecture: string): void {
   throw fields.refusal('model_type', 'an architecture that GGUF files have', architecture);
 }
 
-/** @throws {FormatError} for a model whose only output are multi-vectors */
+/** @throws {FormatError} for a model whose only outputs are multi-vectors */
 function checkOutputs({ fields }: ModelFile, { weights }: EmbedderDescription): void {
   if (!weights.has('colbert_linear.weight')) return;
-  throw fields.refusal('layers', 'none of multi-vectors, for which GGUF files have no tensors', 'colbert_linear');
+  throw fields.refusal('layers', 'none that compute multi-vectors, which GGUF files cannot store', 'colbert_linear');
 }
 
 /** Notices about layers of an embedding model for which GGUF has no tensors. */
@@ -344,7 +344,7 @@ async function plan(
 const fusedAttention: readonly string[] = ['gpt2', 'phi3', 'nomic-bert', 'modern-bert', 'phi2'];
 /** Architectures whose gate and up are fused. */
 const fusedFfn: readonly string[] = ['phi3', 'glm4', 'modern-bert'];
-/** Architectures whose gate and up matrices of experts are one. */
+/** Architectures with one matrix for the gate and up of all experts. */
 const fusedExperts: readonly string[] = ['gemma4'];
 
 /** A view of the store with the layout of published files. */

@@ -101,9 +101,11 @@ test('layers of lexical weights and multi-vectors are left out with a notice', a
   );
 });
 
-test.each(['colbert', 'colbert-modern'])('%s, whose only output are multi-vectors, is refused', async (name) => {
+test.each(['colbert', 'colbert-modern'])('%s, whose only outputs are multi-vectors, is refused', async (name) => {
   const refused = convertFiles(archPath(name, 'hf') as string, join(folder, `${name}.gguf`));
-  await expect(refused).rejects.toThrow('layers: expected none of multi-vectors, for which GGUF files have no tensors');
+  await expect(refused).rejects.toThrow(
+    'layers: expected none that compute multi-vectors, which GGUF files cannot store',
+  );
 });
 
 test('a rotary amplitude that GGUF files of DeepSeek cannot hold is refused', async () => {

@@ -52,8 +52,8 @@ export {
   type LayerExperts,
 } from './program/expert-placement.js';
 export { addTransposedMatrices, downRowsName, feedForwardNames } from './blocks/feed-forward.js';
-export { cutoffsOf } from './architectures/gemma3n-settings.js';
-export { normalShare } from './architectures/normal-quantile.js';
+export { gemma3nCutoffs } from './architectures/gemma3n-settings.js';
+export { normalCdf } from './architectures/normal-quantile.js';
 export { factorsInGguf, neighborsInGguf } from './program/tensors.js';
 export { falconH1FactorNames, falconH1Factors, type FalconH1Factors } from './architectures/falcon-h1-factors.js';
 export {

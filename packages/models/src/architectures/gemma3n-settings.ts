@@ -92,7 +92,7 @@ export function gemma3nFromHub(file: ModelFile): Gemma3nSettings {
     streams: streamsOf(fields, 'altup_num_inputs', 'altup_active_idx'),
     laurelDim: fields.count('laurel_rank', 64),
     scalesActive: fields.boolean('altup_correct_scale', true),
-    cutoffs: cutoffsOf(fields, config),
+    cutoffs: gemma3nCutoffs(fields, config),
   };
 }
 
@@ -111,7 +111,7 @@ function streamsOf(fields: Fields, count: string, index: string): StreamSizes {
 }
 
 /** For each layer, by `activation_sparsity_pattern`, how many standard deviations above the mean gates have to be; -Infinity for none. */
-export function cutoffsOf(fields: Fields, config: Pick<DecoderConfig, 'numLayers'>): number[] {
+export function gemma3nCutoffs(fields: Fields, config: Pick<DecoderConfig, 'numLayers'>): number[] {
   const { numLayers } = config;
   const name = 'activation_sparsity_pattern';
   const usual = Array.from({ length: numLayers }, (_, layer) =>

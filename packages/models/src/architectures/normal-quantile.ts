@@ -1,4 +1,4 @@
-/** Quantiles of the standard normal distribution. */
+/** The standard normal distribution. */
 
 /** P(X < x) for x from 0 on, by the series of odd powers (Abramowitz and Stegun 26.2.11). */
 function belowPositive(x: number): number {
@@ -22,7 +22,7 @@ export function normalQuantile(share: number): number {
   return (low + high) / 2;
 }
 
-/** `P(X < x)`. */
-export function normalShare(x: number): number {
-  return x < 0 ? 1 - normalShare(-x) : belowPositive(Math.min(x, 9));
+/** The cumulative distribution function `P(X < x)`. */
+export function normalCdf(x: number): number {
+  return x < 0 ? 1 - normalCdf(-x) : belowPositive(Math.min(x, 9));
 }

@@ -388,12 +388,12 @@ export function expertFeedForward(
   const y =
     experts.scalesInput === true
       ? b.reshape(results, ['T', config.hiddenDim])
-      : b.activation('expert-combine', { x: results, weights: withFactors(step, layer, ids, weights) });
+      : b.activation('expert-combine', { x: results, weights: scaledByExpert(step, layer, ids, weights) });
   return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
 }
 
 /** The weights of the selected experts times the factors of these experts, in models that have them. */
-function withFactors(
+function scaledByExpert(
   { b, optionalWeight }: DecoderStep,
   layer: number,
   ids: ProgramTensor,
