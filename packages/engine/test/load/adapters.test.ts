@@ -123,6 +123,24 @@ function worst(actual: readonly Float32Array[], expected: readonly Float32Array[
   return Math.max(...expected.map((row, at) => maxDifference(actual[at] as Float32Array, row)));
 }
 
+/** A PEFT adapter with a scale of 1, for factors of rank 4. */
+const peftOf = (pairs: ReadonlyMap<string, Pair>): Promise<HubFiles> => peftFolder(pairs, { r: 4, lora_alpha: 4 });
+
+/** Compares these files of a golden model with an adapter, and the folder with weights merged with `pairs`. */
+async function expectMerged(
+  name: string,
+  files: readonly ('hf' | 'model.gguf')[],
+  pairs: ReadonlyMap<string, Pair>,
+  adapterOf: () => Promise<ModelLocation> = () => peftOf(pairs),
+): Promise<void> {
+  const expected = await logprobs(await mergedFolder(name, pairs, () => 1));
+  for (const file of files) {
+    const adapters = [{ source: await adapterOf() }];
+    const actual = await logprobs(archPath(name, file) as string, { lora: { adapters } });
+    expect(worst(actual, expected)).toBeLessThan(limit);
+  }
+}
+
 /** q [64, 64], k [32, 64], gate [128, 64], down [64, 128] of two layers, and the output matrix. */
 const llamaModules = {
   'model.layers.0.self_attn.q_proj': [64, 64, 4],
@@ -293,25 +311,40 @@ const others = {
 describe.each(Object.entries(others))('adapters on %s', (name, modules) => {
   const isMissing = archPath(name, 'model.gguf') === undefined;
   test.skipIf(isMissing)(`of both formats${isMissing ? needs : ''}`, async () => {
-    const pairs = pairsFor(modules);
-    const expected = await logprobs(await mergedFolder(name, pairs, () => 1));
-    for (const file of ['hf', 'model.gguf']) {
-      const adapters = [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }];
-      const actual = await logprobs(archPath(name, file) as string, { lora: { adapters } });
-      expect(worst(actual, expected)).toBeLessThan(limit);
-    }
+    await expectMerged(name, ['hf', 'model.gguf'], pairsFor(modules));
   });
 });
 
-test('an adapter of the fused projections of Qwen3-Next has the rows of the checkpoint', async () => {
+describe('adapters on recurrent layers', () => {
   const pairs = pairsFor({
     'model.layers.0.linear_attn.in_proj_qkvz': [128, 32, 4],
     'model.layers.0.linear_attn.in_proj_ba': [8, 32, 4],
+    'model.layers.0.linear_attn.out_proj': [32, 48, 4],
   });
-  const adapters = [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }];
-  const expected = await logprobs(await mergedFolder('qwen3next', pairs, () => 1));
-  const actual = await logprobs(archPath('qwen3next', 'hf') as string, { lora: { adapters } });
-  expect(worst(actual, expected)).toBeLessThan(limit);
+
+  test('of Qwen3-Next, with the rows of the fused projections', async () => {
+    await expectMerged('qwen3next', ['hf', 'model.gguf'], pairs);
+  });
+
+  test('of Qwen3-Next, as a GGUF file', async () => {
+    const names = ['ssm_in', 'ssm_ba', 'ssm_out'].map((name) => `blk.0.${name}`);
+    const renamed = new Map([...pairs.values()].map((pair, index) => [names[index] as string, pair]));
+    await expectMerged('qwen3next', ['hf', 'model.gguf'], pairs, async () =>
+      memorySource(await ggufAdapter(renamed, 4)),
+    );
+  });
+
+  const isMissing = archPath('qwen35', 'hf') === undefined;
+  test.skipIf(isMissing)(`of Qwen 3.5 have the format of the model${isMissing ? needs : ''}`, async () => {
+    const [layer, module] = ['blk.0.ssm_out', 'model.layers.0.linear_attn.out_proj'];
+    const own = pairsFor({ [module]: [48, 64, 4] });
+    const gguf = memorySource(await ggufAdapter(new Map([[layer, own.get(module) as Pair]]), 4));
+    const cases = [['hf', 'safetensors', gguf] as const, ['model.gguf', 'gguf', await peftOf(own)] as const];
+    for (const [file, format, source] of cases) {
+      const adapted = logprobs(archPath('qwen35', file) as string, { lora: { adapters: [{ source }] } });
+      await expect(adapted).rejects.toThrow(`expected an adapter of the format ${format}, whose heads`);
+    }
+  });
 });
 
 test.each([
@@ -321,12 +354,11 @@ test.each([
 ] as const)('parts of adapters on %s that have no effect are ignored with a notice', async (name, unused) => {
   const used = pairsFor({ 'model.layers.4.mlp.down_proj': [16, name === 'gemma4' ? 64 : 48, 4] });
   const pairs = new Map([...used, ...pairsFor(unused)]);
-  const expected = await logprobs(await mergedFolder(name, used, () => 1));
+  const source = await peftOf(pairs);
+  await expectMerged(name, ['hf', 'model.gguf'], used, async () => source);
   for (const file of ['hf', 'model.gguf']) {
-    const location = archPath(name, file) as string;
-    const lora = { adapters: [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }] };
-    expect(worst(await logprobs(location, { lora }), expected)).toBeLessThan(limit);
-    await using model = await loadModel(location, { backend, lora });
+    const lora = { adapters: [{ source }] };
+    await using model = await loadModel(archPath(name, file) as string, { backend, lora });
     expect(model.notices.join()).toContain(`${Object.keys(unused).length} of ${pairs.size} matrices of the adapter`);
   }
 });
@@ -336,9 +368,8 @@ test('an adapter of Falcon-H1 has the format of the model, whose factors only fo
     'model.layers.0.mamba.in_proj': [116, 24, 4],
     'model.layers.1.self_attn.k_proj': [12, 24, 4],
   });
-  const adapters = [{ source: await peftFolder(pairs, { r: 4, lora_alpha: 4 }) }];
-  const expected = await logprobs(await mergedFolder('falcon-h1', pairs, () => 1));
-  const [folder, file] = [archPath('falcon-h1', 'hf') as string, archPath('falcon-h1', 'model.gguf') as string];
-  expect(worst(await logprobs(folder, { lora: { adapters } }), expected)).toBeLessThan(limit);
-  await expect(logprobs(file, { lora: { adapters } })).rejects.toThrow('expected an adapter of the format gguf');
+  await expectMerged('falcon-h1', ['hf'], pairs);
+  const adapters = [{ source: await peftOf(pairs) }];
+  const refused = logprobs(archPath('falcon-h1', 'model.gguf') as string, { lora: { adapters } });
+  await expect(refused).rejects.toThrow('expected an adapter of the format gguf');
 });

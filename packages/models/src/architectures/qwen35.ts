@@ -166,13 +166,17 @@ function* deltaTensors(
   const names = tensorNames(file);
   const { isHub } = names;
   const { hiddenDim } = config;
-  const { numValueHeads, valueDim, numTaps } = delta;
+  const { numKeyHeads, numValueHeads, valueDim, numTaps, isFusedByHead } = delta;
   const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.linear_attn`];
   const numChannels = channelsOf(delta);
   const matrix = (pair: Names, numOutputs: number, numInputs: number): WeightRequest[] =>
     names.matrix([`${own}.${pair[0]}`, `${hub}.${pair[1]}`], [numOutputs, numInputs], 'none');
-  yield* inputTensors(file, config, delta, layer);
-  yield* matrix(['ssm_out', 'out_proj'], hiddenDim, numValueHeads * valueDim);
+  const dependsOnFormat = !isFusedByHead && numKeyHeads < numValueHeads; // see `heads` of `DeltaConfig`
+  const matrices = [
+    ...inputTensors(file, config, delta, layer),
+    ...matrix(['ssm_out', 'out_proj'], hiddenDim, numValueHeads * valueDim),
+  ];
+  yield* dependsOnFormat ? matrices.map((each) => ({ ...each, order: { dependsOnFormat } })) : matrices;
   yield* names.norm([`${own}.ssm_norm`, `${hub}.norm`], valueDim, 'none');
   const [taps, bias, decay] = [`${own}.ssm_conv1d.weight`, `${own}.ssm_dt.bias`, `${own}.ssm_a`];
   yield {

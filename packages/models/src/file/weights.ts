@@ -24,8 +24,15 @@ export interface Weight {
   readonly stored: StoredTensor;
   /** Must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: true;
-  /** The row of the fused tensor in the file for each row of the weight, if they are not consecutive. */
-  readonly storedRowOf?: (row: number) => number;
+  readonly order?: WeightOrder;
+}
+
+/** The order in which files have the rows or columns of a weight, for adapters of it. */
+export interface WeightOrder {
+  /** The row of a fused matrix for each row of the weight, if they are not consecutive. The file of the weight may have the parts. */
+  readonly fusedRowOf?: (row: number) => number;
+  /** Folders and GGUF files have different orders. */
+  readonly dependsOnFormat?: true;
 }
 
 export interface WeightRequest {
@@ -46,6 +53,7 @@ export interface WeightRequest {
   readonly isFloat?: boolean;
   /** The weight consists of these tensors, stacked along a new first axis; `storedName` appears only in messages. */
   readonly stackOf?: readonly string[];
+  readonly order?: WeightOrder;
 }
 
 /** The rows of a part of a fused tensor. */
@@ -84,14 +92,13 @@ export function collectWeights(
   const weights = new Map<string, Weight>();
   const used = new Set<string>();
   for (const request of requests) {
-    const { name, storedName, shape, optional } = request;
+    const { name, storedName, shape, optional, order } = request;
     const found = store.find?.(request);
     if (optional === true && found === undefined && !store.tensors.has(request.stackOf?.[0] ?? storedName)) continue;
     const stored = found ?? storedWeight(store, request);
     for (const part of request.stackOf ?? [storedName]) used.add(part);
     const dtype = memoryDType(store.name, stored, request.isFloat === true);
     const isFloat = request.isFloat === true || shape.length < 2;
-    const storedRowOf = request.rows && permutedRowOf(request.rows);
     weights.set(name, {
       name,
       shape,
@@ -99,7 +106,7 @@ export function collectWeights(
       sizeBytes: tensorBytes(dtype, shape),
       stored,
       ...(isFloat ? { isFloat } : {}),
-      ...(storedRowOf === undefined ? {} : { storedRowOf }),
+      ...(order === undefined ? {} : { order }),
     });
   }
   if (store.find !== undefined) return weights;

@@ -95,14 +95,17 @@ function placedParts(
   if (first.shape.length !== 2 || rows !== part.numOutputs || first.shape[1] !== part.numInputs) {
     throw misfit(lora, target, `expected ${expected}, got ${part.numOutputs} of ${part.numInputs}`);
   }
+  if (lora.format !== format && owners.some(({ order }) => order?.dependsOnFormat === true)) {
+    throw misfit(lora, target, `expected an adapter of the format ${format}, whose heads have the order of the model`);
+  }
   let begin = 0;
-  return owners.map(({ name, shape, storedRowOf }) => {
+  return owners.map(({ name, shape, order }) => {
     const numOutputs = shape[0] as number;
-    // an adapter of the format of the file has the rows of the file
+    const fusedRowOf = owners.length > 1 ? order?.fusedRowOf : undefined;
     const b =
-      storedRowOf !== undefined && lora.format === format
-        ? gatheredRows(part, numOutputs, storedRowOf)
-        : part.b.slice(begin * part.rank, (begin + numOutputs) * part.rank);
+      fusedRowOf === undefined
+        ? part.b.slice(begin * part.rank, (begin + numOutputs) * part.rank)
+        : gatheredRows(part, numOutputs, fusedRowOf);
     begin += numOutputs;
     const own = name.replace(/\.weight$/, '');
     // the formats order the rows of q and k differently
@@ -132,15 +135,23 @@ function ownersOf(
   const own = lora.format === 'gguf' ? target : plainHubName(target);
   if (own === undefined) return [];
   const weight = weights.get(`${own}.weight`);
-  const fused = format === 'gguf' ? named(`${own}.weight`) : fusedParts(weights, own);
+  const stored = format === 'gguf' ? named(`${own}.weight`) : [];
+  const fused = stored.length > 1 ? stored : fusedParts(weights, own);
   if (fused.length > 1) return fused;
-  return weight === undefined ? fused : [weight];
+  return weight === undefined ? stored : [weight];
 }
 
-/** The parts of fused matrices in GGUF files. */
+/** The parts of matrices that some files fuse. */
+const partsOf: Readonly<Record<string, readonly string[]>> = {
+  attn_qkv: ['attn_q', 'attn_k', 'attn_v'],
+  ssm_in: ['attn_qkv', 'attn_gate'],
+  ssm_ba: ['ssm_beta', 'ssm_alpha'],
+};
+
 function fusedParts(weights: ReadonlyMap<string, Weight>, own: string): Weight[] {
-  const names = own.endsWith('.attn_qkv') ? ['q', 'k', 'v'].map((which) => own.replace(/qkv$/, which)) : [];
-  return names.flatMap((name) => weights.get(`${name}.weight`) ?? []);
+  const [, layer, matrix] = /^(.*\.)(\w+)$/.exec(own) ?? [];
+  const names = partsOf[matrix ?? ''] ?? [];
+  return names.flatMap((name) => weights.get(`${layer}${name}.weight`) ?? []);
 }
 
 function gatheredRows({ b, rank }: LoraPart, numRows: number, rowOf: (row: number) => number): Float32Array {

@@ -7,7 +7,7 @@ import { kvLayerOf, type DecoderConfig } from './config.js';
 export type Bias = 'none' | 'optional' | 'required';
 
 /** How a file stores a matrix; `rows` selects a part of a fused one. */
-type Storing = Pick<WeightRequest, 'rows' | 'storedAs'>;
+type Storing = Pick<WeightRequest, 'rows' | 'storedAs' | 'order'>;
 
 /** Names of one tensor without `.weight`: in programs and GGUF files, and in Hugging Face checkpoints. */
 export type Names = readonly [own: string, hub: string];
@@ -74,17 +74,18 @@ export function tensorNames({ format, store }: ModelFile): TensorNames {
     bias: (names, size) => ({ name: `${names[0]}.bias`, storedName: `${storedName(names)}.bias`, shape: [size] }),
     fused({ fused, parts, numInputs, bias, isTransposedInHub, isSplit, storedRowOf }) {
       const stored = storedName(fused);
-      if (isSplit ?? !store.tensors.has(`${stored}.weight`)) {
-        return parts.flatMap(([own, hub, numOutputs]) =>
-          linear(own, storedName([own, hub]), [numOutputs, numInputs], bias, storing(isTransposedInHub)),
-        );
-      }
+      const areSeparate = isSplit ?? !store.tensors.has(`${stored}.weight`);
       const total = parts.reduce((sum, [, , numOutputs]) => sum + numOutputs, 0);
-      let begin = 0;
-      return parts.flatMap(([own, , numOutputs]) => {
-        const rows = { begin, total, ...(storedRowOf === undefined ? {} : { storedRowOf }) };
-        begin += numOutputs;
-        return linear(own, stored, [numOutputs, numInputs], bias, { ...storing(isTransposedInHub), rows });
+      let end = 0;
+      return parts.flatMap(([own, hub, numOutputs]) => {
+        const begin = end;
+        end += numOutputs;
+        const how: Storing = {
+          ...storing(isTransposedInHub),
+          ...(areSeparate ? {} : { rows: { begin, total, ...(storedRowOf === undefined ? {} : { storedRowOf }) } }),
+          ...(storedRowOf === undefined ? {} : { order: { fusedRowOf: (row) => storedRowOf(begin + row) } }),
+        };
+        return linear(own, areSeparate ? storedName([own, hub]) : stored, [numOutputs, numInputs], bias, how);
       });
     },
   };

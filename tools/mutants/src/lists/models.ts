@@ -57,8 +57,8 @@ export const modelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/models/src/lora/add-adapters.ts',
-    find: '? gatheredRows(part, numOutputs, storedRowOf)',
-    replace: '? part.b',
+    find: ': gatheredRows(part, numOutputs, fusedRowOf)',
+    replace: ': part.b',
     tests: ['packages/engine/test/load/adapters.test.ts'],
     only: 'fused projections',
   },
