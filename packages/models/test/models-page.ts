@@ -59,12 +59,21 @@ Every architecture of \`@winnow/models\`, from GGUF files and from Hugging Face 
 
 ${table([['architecture', 'models', '`general.architecture`', '`model_type`', 'goldens'], ...rows])}
 
-A golden is a tiny model with random weights and the log-probabilities of an independent float64 forward pass. With f32
-weights and cache, the engine stays within 5e-4 of them and generates the same 24 greedy tokens: on the reference and on the
-WASM backend, from both formats, with prefill in chunks of 1, 7 and all tokens. Goldens of encoders have
-vectors of texts or of tokens instead, and those of rerankers the logits of documents, with the same tolerance. Goldens of models
-that take images start from files: pixels, vectors, log-probabilities and greedy tokens are those of transformers in float64,
-from folders and from GGUF files with an \`mmproj\` file.
+A golden is a tiny model with random weights, and the log-probabilities of an independent float64 forward pass for prompts of 1,
+7, 61 and 150 tokens. With f32 weights and cache, the engine stays within 5e-4 of them and generates the same 24 greedy tokens
+after each prompt. \`npm run test:full\` compares GGUF files and folders on the WASM backend and on the reference, with prefill in
+chunks of 1, 7 and all tokens. \`npm test\` compares
+
+- GGUF files on the WASM backend, with prefill in chunks of 1, 7 and all tokens;
+- folders on the WASM backend, with prefill in one chunk;
+- GGUF files on the reference, with prefill in chunks of 7 tokens, without the longest prompt, and 2 greedy tokens.
+
+A golden that has only one of the formats is compared in this one. Goldens that are not in the repository need the
+[test data](../CONTRIBUTING.md#set-up).
+
+Goldens of encoders have vectors of texts or of tokens instead, and those of rerankers the logits of documents, with the same
+tolerance; both commands compare all of them. Goldens of models that take images start from files: pixels, vectors,
+log-probabilities and greedy tokens are those of transformers in float64, from folders and from GGUF files with an \`mmproj\` file.
 
 GGUF files may have weights of every dtype in [ops.md](ops.md), folders f32, f16, bf16 and f64. Quantized folders
 (\`quantization_config\`) are rejected, except for MXFP4 in gpt-oss. ONNX exports in folders load as well, including those

@@ -31,7 +31,10 @@ const limit = 5e-4;
 /** Holds the longest prompt and the tokens generated after it. */
 const contextSize = 256;
 
-/** Batch sizes for the prompt by file and backend; they cover each golden on each backend and in each file format. */
+/**
+ * Batch sizes for the prompt by file and backend; they cover each golden on each backend and in each file format. The page
+ * `docs/models.md` describes them.
+ */
 const quickSteps: Readonly<Record<string, Readonly<Record<string, readonly number[]>>>> = {
   'model.gguf': { WebAssembly: [1, 7, contextSize], reference: [7] },
   hf: { WebAssembly: [contextSize] },
