@@ -1,25 +1,21 @@
 /** Gemma 3n and 4: layers that attend to the keys and values of earlier ones, and heads of different sizes. */
-import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { openGgufFile } from '@winnow/gguf/node';
 import type { Backend } from '@winnow/ops';
 import { ArgumentError, decode } from '@winnow/tensor';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { loadEmbeddingModel, loadModel, type LoadOptions, type Model } from '../../src/index.js';
+import { useBackends } from '../support/backends.js';
 import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
+import { greedy, ids } from '../support/prompts.js';
 
 const path = (name: string): string => archPath(name, 'model.gguf') as string;
-const greedy = { temperature: 0, ignoreEos: true } as const;
-const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 
-let backend: Backend;
-beforeAll(async () => {
-  backend = await createWasmBackend({ numThreads: 1 });
-});
-afterAll(() => backend.dispose());
+const backends = useBackends();
+const wasm = (): Backend => backends['WebAssembly'] as Backend;
 
 function load(name: string, options: LoadOptions = {}): Promise<Model> {
-  return loadModel(path(name), { context: 256, maxSessions: 3, backend, ...options });
+  return loadModel(path(name), { context: 256, maxSessions: 3, backend: wasm(), ...options });
 }
 
 test.each([
@@ -105,7 +101,7 @@ test.each(['gemma3n', 'gemma4', 'gemma4-moe'])(
       archPath(name, 'golden.json') as string,
     );
     const exact = readJson<{ logprobs: string[][] }>(archPath(name, 'exact.json') as string);
-    await using model = await loadEmbeddingModel(path(name), { backend, pooling: 'last' });
+    await using model = await loadEmbeddingModel(path(name), { backend: wasm(), pooling: 'last' });
     const table = await embeddingTable(name);
     const cap = 9;
     for (const index of [1, 2]) {

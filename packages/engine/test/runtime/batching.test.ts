@@ -7,13 +7,12 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadModel, type EngineEvent, type GenerateOptions, type Model } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
 import { tinyFolder, watchedBackend } from '../support/tiny-model.js';
+import { greedy, ids } from '../support/prompts.js';
 
 const path = archPath('llama', 'model.gguf') as string;
-const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 const tinyIds = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 20);
 /** Sampling in which a small error of the logits changes a draw sooner or later. */
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true } as const;
-const greedy = { temperature: 0, ignoreEos: true } as const;
 
 interface Case {
   readonly prompt: readonly number[];

@@ -5,11 +5,10 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { loadModel, type EngineEvent, type GenerateOptions, type LoadOptions, type Model } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
 import { losesOnceIn, losingDevices, type Devices } from '../support/losing-devices.js';
+import { greedy, ids } from '../support/prompts.js';
 
 const path = archPath('llama', 'model.gguf') as string;
 const hybrid = archPath('lfm2', 'model.gguf') as string;
-const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
-const greedy = { temperature: 0, ignoreEos: true } as const;
 
 const models: Model[] = [];
 afterEach(async () => {

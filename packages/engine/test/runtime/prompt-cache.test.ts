@@ -13,10 +13,10 @@ import {
 } from '../../src/index.js';
 import { PageTier } from '../../src/runtime/prompt-cache/page-tier.js';
 import { archPath } from '../support/golden-files.js';
+import { ids } from '../support/prompts.js';
 
 const path = archPath('llama', 'model.gguf') as string;
 const greedy = { temperature: 0, ignoreEos: true, maxTokens: 4 } as const;
-const ids = (length: number): number[] => Array.from({ length }, (_, index) => (index * 7) % 300);
 let folder = '';
 
 beforeEach(async () => {

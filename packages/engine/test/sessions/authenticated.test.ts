@@ -4,10 +4,9 @@ import { ArgumentError, FormatError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { loadModel, type Session } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
+import { greedy, ids } from '../support/prompts.js';
 
 const path = archPath('llama', 'model.gguf') as string;
-const greedy = { temperature: 0, ignoreEos: true } as const;
-const ids = (length: number): number[] => Array.from({ length }, (_, index) => (index * 7) % 300);
 const key = new Uint8Array(32).fill(7);
 
 async function save(session: Session, secret?: Uint8Array): Promise<Uint8Array> {

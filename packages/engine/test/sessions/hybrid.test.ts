@@ -1,22 +1,17 @@
 /** Sessions of models with recurrent states, which cannot be truncated: the state of a prefix comes from a snapshot. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
 import { loadModel, type Model } from '../../src/index.js';
+import { useBackends } from '../support/backends.js';
 import { archPath, maxDifference } from '../support/golden-files.js';
+import { greedy, ids } from '../support/prompts.js';
 
-const greedy = { temperature: 0, ignoreEos: true } as const;
-const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
-
-let backend: Backend;
-beforeAll(async () => {
-  backend = await createWasmBackend({ numThreads: 1 });
-});
-afterAll(() => backend.dispose());
+const backends = useBackends();
+const wasm = (): Backend => backends['WebAssembly'] as Backend;
 
 /** The tokens of a new session. */
 async function fresh(path: string | undefined, prompt: number[], maxTokens: number): Promise<readonly number[]> {
-  await using alone = await loadModel(path as string, { context: 256, maxSessions: 1, backend });
+  await using alone = await loadModel(path as string, { context: 256, maxSessions: 1, backend: wasm() });
   return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
 }
 
@@ -38,7 +33,7 @@ describe.each(names)('%s', (name) => {
   let model: Model;
   beforeAll(async () => {
     if (path === undefined) return;
-    model = await loadModel(path, { context: 256, maxSessions: 3, backend, kvCache: { prefixSharing: false } });
+    model = await loadModel(path, { context: 256, maxSessions: 3, backend: wasm(), kvCache: { prefixSharing: false } });
   });
   afterAll(() => model?.dispose());
 
@@ -96,7 +91,7 @@ describe.each(names)('%s', (name) => {
   const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
 
   test.skipIf(path === undefined)(`prefixes of other sessions${missing}`, async () => {
-    const sharing = await loadModel(path as string, { context: 256, maxSessions: 3, backend });
+    const sharing = await loadModel(path as string, { context: 256, maxSessions: 3, backend: wasm() });
     const prompt = ids(150);
     const other = [...ids(140), 1, 2, 3];
     await sharing.generate(prompt, { ...greedy, maxTokens: 4 }).result();
@@ -111,7 +106,7 @@ describe.each(['granitehybrid', 'falcon-h1', 'qwen3next'])('page-topk on %s', (n
   const tokens = ids(90);
   const rowOf = async (attention: string): Promise<Float32Array> => {
     const location = archPath(name, 'model.gguf') as string;
-    await using model = await loadModel(location, { context: 128, maxSessions: 1, backend, attention });
+    await using model = await loadModel(location, { context: 128, maxSessions: 1, backend: wasm(), attention });
     const [row] = await model.logprobs(tokens, { positions: [89], phase: 'decode' });
     return row as Float32Array;
   };
@@ -128,7 +123,7 @@ const lfm2 = archPath('lfm2', 'model.gguf');
 test.skipIf(lfm2 === undefined)(
   `only attention layers take memory per token${lfm2 === undefined ? ' (needs ../shared/data/goldens)' : ''}`,
   async () => {
-    const model = await loadModel(lfm2 as string, { context: 64, maxSessions: 1, backend });
+    const model = await loadModel(lfm2 as string, { context: 64, maxSessions: 1, backend: wasm() });
     // one attention layer of four, two heads of 16, keys and values in f32; one position for all layers
     expect(model.plan.kvBytesPerToken).toBe(2 * 2 * 16 * 4 + 4);
     await model.dispose();

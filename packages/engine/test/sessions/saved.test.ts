@@ -15,11 +15,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Session } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
 import { tinyFolder } from '../support/tiny-model.js';
+import { greedy, ids } from '../support/prompts.js';
 
 const path = archPath('llama', 'model.gguf') as string;
-const greedy = { temperature: 0, ignoreEos: true } as const;
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 5 } as const;
-const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 
 let folder: string;
 beforeAll(async () => {

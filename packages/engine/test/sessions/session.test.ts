@@ -3,16 +3,14 @@ import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type GeneratedToken, type Model } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
+import { greedy, ids } from '../support/prompts.js';
 
 const path = archPath('llama', 'model.gguf') as string;
-const greedy = { temperature: 0, ignoreEos: true } as const;
 let model: Model;
 beforeAll(async () => {
   model = await loadModel(path, { context: 192, maxSessions: 3, kvCache: { prefixSharing: false } });
 });
 afterAll(() => model.dispose());
-
-const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 
 describe('prefix reuse', () => {
   test('a prompt that extends the cached tokens computes only new tokens, with the same result', async () => {
