@@ -331,7 +331,7 @@ export class TextEmbedder implements EmbeddingModel {
     throw new ArgumentError({ argument: 'prompt', expected, actual: JSON.stringify(prefix) });
   }
 
-  /** @throws {ArgumentError} when a model with multi-vectors only is asked for other outputs */
+  /** @throws {ArgumentError} when the model has only multi-vectors, and `outputs` does not include them */
   #checkVectors(outputs: readonly TokenOutput[]): void {
     if (this.#kinds === undefined || outputs.includes('multiVector')) return;
     const expected = `multiVector, since ${this.name} has no vectors of whole texts: embedTexts(texts, { outputs: ['multiVector'] })`;

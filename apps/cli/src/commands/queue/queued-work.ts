@@ -10,7 +10,7 @@ import type { CommandContext } from '../command-host.js';
 import { openQueue, withoutPassword } from './open-queue.js';
 
 const pollMs = 250;
-/** Above this number of waiting jobs, each of which a database counts, the command polls less often. */
+/** The command polls less often while more jobs than this are waiting, since a database counts all of them at each poll. */
 const manyWaiting = 100;
 const manyPollMs = 1000;
 /** Time after which the command reports that no worker is running. */
