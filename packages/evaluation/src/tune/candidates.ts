@@ -25,7 +25,9 @@ export interface TuneSubject {
 /** A candidate of one phase. */
 export interface Candidate extends CandidateReport {
   readonly parsed: AttentionPolicy;
-  /** Cost of one layer as a share of the time (or the pairs) of the whole model with dense attention. */
+  /** What one layer takes of each cost that the search saves, as shares of the whole model with dense attention. */
+  readonly costs: readonly number[];
+  /** Their mean; infinite for one that saves nothing. */
   readonly cost: number;
   readonly divergences: readonly (number | undefined)[];
 }
@@ -81,9 +83,9 @@ export async function measureCandidates(
     const time = times?.[index];
     const ms = msOf(time, phase);
     const density = await densityOfSpec(bench, specOf(phase, parsed), phase, subject);
-    const share = shareOf(bench, ms === undefined || base === undefined ? undefined : ms / base, density);
-    const cost = share / subject.layers.length;
-    const saves = index === 0 || share < 1;
+    const shares = sharesOf(bench, ms === undefined || base === undefined ? undefined : ms / base, density);
+    const costs = shares.map((share) => share / subject.layers.length);
+    const saves = index === 0 || meanOf(shares) < 1;
     const divergences: (number | undefined)[] = [];
     const refusals: string[] = [];
     for (let layer = 0; layer < subject.numLayers; layer++) {
@@ -98,14 +100,20 @@ export async function measureCandidates(
     // a policy that no layer can have
     const isRefused = refusals.length > 0 && divergences.every((divergence) => divergence === undefined);
     const refusal = typeof time === 'string' ? time : isRefused ? refusals[0] : undefined;
-    result.push({ phase, policy, parsed, refusal, density, ms, cost: saves ? cost : Infinity, divergences });
+    const cost = saves ? meanOf(costs) : Infinity;
+    result.push({ phase, policy, parsed, refusal, density, ms, costs, cost, divergences });
   }
   return result;
 }
 
-/** A cost as a share of that of dense attention, from the shares of time and pairs; infinite where these are not known. */
-export function shareOf({ settings }: TuneBench, time: number = Infinity, pairs: number = Infinity): number {
-  return { time, pairs, both: (time + pairs) / 2 }[settings.costs];
+/** Those of the shares of time and pairs that the search saves; infinite where they are not known. */
+export function sharesOf({ settings }: TuneBench, time: number = Infinity, pairs: number = Infinity): number[] {
+  return { time: [time], pairs: [pairs], both: [time, pairs] }[settings.costs];
+}
+
+/** 0 for none: a model without layers that policies change. */
+export function meanOf(shares: readonly number[]): number {
+  return shares.reduce((sum, share) => sum + share, 0) / Math.max(1, shares.length);
 }
 
 /** The mean, or why the engine refuses the policy. */

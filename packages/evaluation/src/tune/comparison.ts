@@ -2,7 +2,7 @@
 import { formatAttention, formatPolicy } from '@winnow/sparse-attention';
 import type { Phase } from '../configuration.js';
 import { isRefusal, type TuneBench } from './bench.js';
-import { densityOfSpec, shareOf, uniformOf, type TuneSubject } from './candidates.js';
+import { densityOfSpec, meanOf, sharesOf, uniformOf, type TuneSubject } from './candidates.js';
 import { timeFront, type FrontPoint, type TimedSpec } from './front.js';
 import type { PolicyPoint, UniformComparison } from './options.js';
 
@@ -82,7 +82,7 @@ function compare(
   const costOf = ({ ms, density }: PolicyPoint): number => {
     const time = ms / uniform.ms;
     const isCounted = density !== undefined && uniform.density !== undefined;
-    return isCounted ? shareOf(bench, time, density / uniform.density) : time;
+    return isCounted ? meanOf(sharesOf(bench, time, density / uniform.density)) : time;
   };
   const isSparser = (rival: PolicyPoint): boolean => hasFewerPairs(rival) ?? uniform.density === undefined;
   const dominating = rivals.filter((rival) => isFaster(rival) && isSparser(rival));

@@ -10,7 +10,7 @@ import {
 import type { Phase } from '../configuration.js';
 import { allocate } from './allocate.js';
 import { isRefusal, type Divergences, type PhaseTimes, type TuneBench } from './bench.js';
-import { checkDense, densityOfSpec, shareOf, specOf, type Candidate, type TuneSubject } from './candidates.js';
+import { checkDense, densityOfSpec, meanOf, sharesOf, specOf, type Candidate, type TuneSubject } from './candidates.js';
 
 /** The policies of one phase, by layer, measured on the text of the search. */
 export interface FrontPoint {
@@ -22,7 +22,9 @@ export interface FrontPoint {
   readonly isUniform: boolean;
   /** What each layer alone diverges by. */
   readonly divergences: readonly number[];
-  /** Share of the cost of dense attention: measured where time counts. */
+  /** Shares of what dense attention takes of each cost that the search saves: measured where time counts. */
+  readonly costs: readonly number[];
+  /** Their mean. */
   readonly cost: number;
   /** Of a prefill point also what it adds to decoded tokens. */
   readonly measured: Divergences;
@@ -51,7 +53,7 @@ export interface FrontOptions {
 
 /**
  * Dense attention, the allocations at the bounds, the uniform policies, and for each of these an allocation that costs
- * less and diverges less where one is found. Each is measured as a whole; equal ones appear once. No uniform policy is
+ * less, by every cost, and diverges less where one is found. Each is measured as a whole; equal ones appear once. No uniform policy is
  * therefore cheaper than every point that diverges at most as much on the text of the search.
  */
 export async function measureFront(bench: TuneBench, phase: Phase, options: FrontOptions): Promise<FrontPoint[]> {
@@ -88,7 +90,7 @@ export async function measureFront(bench: TuneBench, phase: Phase, options: Fron
     if (rival === undefined) continue;
     for (const share of sharesOfUniform) {
       if (points.some((point) => isBetter(point, rival))) break;
-      await add(allocateLayers(phase, candidates, subject, share * sumOf(rival.divergences)));
+      await add(allocateLayers(phase, candidates, subject, share * sumOf(rival.divergences), rival));
     }
   }
   return withMeasuredCosts(bench, phase, points, options);
@@ -132,13 +134,15 @@ async function withMeasuredCosts(
     const { time } = tuned[index] as TimedSpec;
     if (typeof time === 'string') continue;
     const pairs = costs === 'both' ? await densityOfSpec(bench, point.spec, phase, subject) : undefined;
-    result.push({ ...point, cost: shareOf(bench, time[phase] / denseMs, pairs) });
+    const shares = sharesOf(bench, time[phase] / denseMs, pairs);
+    result.push({ ...point, costs: shares, cost: meanOf(shares) });
   }
   return result;
 }
 
 function isBetter(point: FrontPoint, rival: FrontPoint): boolean {
-  return point.cost <= better.cost * rival.cost && kldOf(point) <= better.kld * kldOf(rival);
+  const isCheaper = point.costs.every((cost, index) => cost <= better.cost * (rival.costs[index] as number));
+  return isCheaper && kldOf(point) <= better.kld * kldOf(rival);
 }
 
 function kldOf({ phase, measured }: FrontPoint): number {
@@ -158,23 +162,29 @@ function uniformPoint(phase: Phase, candidate: Candidate, subject: TuneSubject):
   return allocationOf(phase, subject, () => candidate);
 }
 
+/** @param rival costs are weighed by what it takes of each, so that both can be less; without one they weigh alike */
 function allocateLayers(
   phase: Phase,
   candidates: readonly Candidate[],
   subject: TuneSubject,
   bound: number,
+  rival?: Allocation,
 ): Allocation {
   const choices = subject.layers.map((layer) =>
     candidates.flatMap((candidate) => {
       const divergence = candidate.divergences[layer];
       return divergence === undefined || candidate.cost === Infinity
         ? []
-        : [{ candidate, divergence, cost: candidate.cost }];
+        : [{ candidate, divergence, cost: relativeCost(candidate, rival) }];
     }),
   );
   const picked = allocate(choices, bound);
   const choiceAt = (at: number) => choices[at]?.[picked[at] as number] as (typeof choices)[number][number];
   return allocationOf(phase, subject, (at) => choiceAt(at).candidate);
+}
+
+function relativeCost({ costs, cost }: Candidate, rival: Allocation | undefined): number {
+  return rival === undefined ? cost : meanOf(costs.map((own, index) => own / (rival.costs[index] as number)));
 }
 
 /** @param candidateAt the candidate of the layer at an index of `layers` */
@@ -186,15 +196,16 @@ function allocationOf(
   const policies: AttentionPolicy[] = Array.from({ length: numLayers }, () => ({ kind: 'dense' }));
   const divergences = Array.from({ length: numLayers }, () => 0);
   const used = new Set<Candidate>();
-  let cost = 0;
+  const costs: number[] = [];
   for (const [at, layer] of layers.entries()) {
     const candidate = candidateAt(at);
     used.add(candidate);
     policies[layer] = candidate.parsed;
     divergences[layer] = candidate.divergences[layer] as number;
-    cost += candidate.cost;
+    for (const [index, cost] of candidate.costs.entries()) costs[index] = (costs[index] ?? 0) + cost;
   }
-  return { phase, spec: specOfPhase(phase, policies), policies, isUniform: used.size <= 1, divergences, cost };
+  const spec = specOfPhase(phase, policies);
+  return { phase, spec, policies, isUniform: used.size <= 1, divergences, costs, cost: meanOf(costs) };
 }
 
 /** The policies of a phase, by layer; the other phase is dense. */

@@ -24,6 +24,8 @@ const denseKeys = 64;
 
 const keysOf = (policy: AttentionPolicy): number =>
   policy.kind === 'dense' ? denseKeys : 'window' in policy ? policy.window : denseKeys;
+/** `sparq` reads few pairs, but takes longer than dense attention. */
+const unitsOf = (policy: AttentionPolicy): number => (policy.kind === 'sparq' ? 80 : keysOf(policy));
 
 interface FakeOptions {
   /** Added to the last logit where layers have different policies, of texts that begin with a token from `mixedFrom` on. */
@@ -53,7 +55,7 @@ function fake({ mixed = 0, mixedFrom = 0, rounding = 0 }: FakeOptions = {}) {
       return Promise.reject(new CapacityError(fields));
     }
     const timeOf = (phase: 'prefill' | 'decode'): number =>
-      layers.reduce((sum, layer) => sum + keysOf(layer[phase]), 0);
+      layers.reduce((sum, layer) => sum + unitsOf(layer[phase]), 0);
     const model = {
       name: 'fake',
       backend: 'none',
@@ -172,6 +174,13 @@ it('keeps the divergence with few keys where a layer is not sensitive, and beats
   expect(text).toContain('faster than 3 of 4, fewer pairs than 3 of 4\n');
   expect(text).toContain('faster than 4 of 5, fewer pairs than 3 of 4\n');
   expect(readTunedPolicy(formatTunedPolicy(report.policy), { source: 'f', modelHash: 'xxh:1' })).toEqual(report.policy);
+});
+
+it('finds policies that are faster with fewer pairs where one that takes few pairs is slow', async () => {
+  const decode = [...[6, 8, 32].map((keys) => `streaming:window=${keys},sinks=0`), 'sparq:rank=1,topk=12'];
+  const uniform = { prefill: [], decode: decode.slice(3) };
+  const report = await tune({ candidates: { decode }, uniform, costs: 'both', budget: { kld: 0.005 } });
+  expect(report.comparisons).toMatchObject([{ isFaster: true, hasFewerPairs: true }]);
 });
 
 it.each(['time', 'pairs', 'both'] as const)(

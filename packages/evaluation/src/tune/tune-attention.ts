@@ -197,7 +197,9 @@ async function report(
     attention: formatAttention(spec),
     costs: settings.costs,
     layers: layersOf(selection),
-    candidates: phases.flatMap((phase) => candidates[phase].map(({ parsed: _parsed, cost: _cost, ...rest }) => rest)),
+    candidates: phases.flatMap((phase) =>
+      candidates[phase].map(({ parsed: _parsed, costs: _costs, cost: _cost, ...rest }) => rest),
+    ),
     ...{ front: points, comparisons },
     speedup: totalOf(bench, denseTimes as PhaseTimes) / totalOf(bench, tunedTimes as PhaseTimes),
     ...{ tasks, denseTasks },
