@@ -316,7 +316,7 @@ export function localBytesOf(opcode: i32): u64 {
   }
 }
 
-/** Computes the share of this thread. */
+/** Computes the share of this thread in the current record. */
 export function execute(opcode: i32): void {
   switch (opcode) {
     case 0: // embedding-lookup

@@ -1,31 +1,31 @@
-/** Vectors that hot loops keep in registers, one word in all lanes: a table in memory, and a function for each. */
+/** Vector constants of hot loops, a 32-bit word in all lanes: a table in memory, and a function that loads each. */
 
 /** Name, bits, and what it is. */
 const constants: readonly (readonly [string, number, string])[] = [
   ['nibbleMask', 0x0f0f0f0f, 'Low nibbles of bytes.'],
   ['pairMask', 0x30303030, 'Bits 4 and 5 of bytes.'],
-  ['halfMask', 0x8fffe000, 'Sign, and the magnitude of a binary16 where an f32 has it.'],
+  ['halfMask', 0x8fffe000, 'Sign and magnitude of a binary16, shifted to their bits in an f32.'],
   [
     'halfFactor',
     0x72800000,
-    '2^102 as f32: the factor of repacked scales once their bits are where an f32 has them; see repack.ts.',
+    '2^102 as f32: what repacked scales, shifted to their bits in an f32, are multiplied by; see repack.ts.',
   ],
   ['byteMask', 255, 'Low byte of words.'],
   ['magnitudeMask', 0x7fff7fff, 'Magnitude of 16-bit words.'],
-  ['halfOffset', 0x38000000, 'What the exponent of an f32 exceeds that of a binary16 by, in place.'],
-  ['leastNormal', 0x04000400, 'The least normal binary16.'],
-  ['largestRank', 0x77ff77ff, 'Distance of the largest finite binary16 from it.'],
+  ['halfOffset', 0x38000000, 'Difference of the exponent biases of f32 and binary16, in the exponent bits of an f32.'],
+  ['leastNormal', 0x04000400, 'The smallest normal binary16.'],
+  ['largestRank', 0x77ff77ff, 'Difference between the largest finite binary16 and the smallest normal one.'],
   ['minusInfinity', 0xff800000, 'As f32.'],
   ['roundingMagic', 0x4b400000, '1.5 * 2^23 as f32.'],
   ['upperExponent', 0x78007800, 'All but the lowest bit of the exponent of a binary16.'],
   [
     'plainFactor',
     0x73800000,
-    '2^104 as f32: the factor of plain scales, with that of activations, once their bits are where an f32 has them.',
+    '2^104 as f32, by which activations are multiplied: binary16 scales, shifted to their bits in an f32, are too small by 2^112.',
   ],
   ['flipSigns', 0x80808080, 'Sign bits of bytes.'],
   ['largestCode', 0x42fe0000, '127 as f32.'],
-  ['leastInvertible', 0x03aa2425, '1e-36 as f32: smaller numbers have no reciprocal.'],
+  ['leastInvertible', 0x03aa2425, '1e-36 as f32: 127 divided by a smaller number may overflow.'],
   ['onePairs', 0x00010001, '1 as 16-bit words.'],
 ];
 

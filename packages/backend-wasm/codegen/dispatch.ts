@@ -12,20 +12,20 @@ function workExpression({ name, work, operands, attributes }: Op): string {
   return work.replace(/([a-z]\w*)\.(\w+)/gi, (text, owner: string, member: string) => {
     if (owner === 'attributes') {
       const attribute = attributes.find((other) => other.name === member);
-      if (attribute === undefined) throw new Error(`${name}: work names the unknown attribute ${member}`);
+      if (attribute === undefined) throw new Error(`${name}: "work" refers to the unknown attribute "${member}"`);
       return `<f64>attribute${attribute.type === 'f32' ? 'F' : 'I'}(${attribute.index})`;
     }
     const operand = operands.find((other) => other.name === owner);
     if (operand !== undefined && member === 'numElements') return `<f64>countElements(${operand.index})`;
     const axis = operand?.axes.find((other) => other.name === member);
     if (operand === undefined || axis === undefined || axis.fromEnd) {
-      throw new Error(`${name}: work names the unknown size ${text}`);
+      throw new Error(`${name}: "work" refers to the unknown size "${text}"`);
     }
     return `<f64>dim(${operand.index}, ${axis.index})`;
   });
 }
 
-/** Groups cases with equal results. */
+/** The lines of a switch, in which cases with equal results share a line. */
 function switchLines<T>(all: readonly T[], label: (one: T) => string, result: (one: T) => string): string[] {
   const groups = new Map<string, string[]>();
   for (const one of all) groups.set(result(one), [...(groups.get(result(one)) ?? []), label(one)]);
@@ -55,7 +55,7 @@ function localBytesOf({ localBytes, localLayout }: Op): string | undefined {
   return localLayout === undefined ? undefined : `<u64>${localLayout}(0) + ALIGNMENT_BYTES`;
 }
 
-/** A function that calls the scratch size functions of kernels; 0 for ops without one. */
+/** A function that returns what the kernel's own function returns, 0 for kernels without one. */
 function scratchFunction(doc: string, name: string, bytesOf: (op: Op) => string | undefined): string[] {
   const owners = ops.filter((op) => bytesOf(op) !== undefined);
   return [
@@ -105,7 +105,7 @@ const source = [
     ({ sharedBytes }) => sharedBytes && `${sharedBytes}()`,
   ),
   ...scratchFunction('Bytes of scratch per thread for the current record.', 'localBytesOf', localBytesOf),
-  '/** Computes the share of this thread. */',
+  '/** Computes the share of this thread in the current record. */',
   'export function execute(opcode: i32): void {',
   'switch (opcode) {',
   ...ops.flatMap((op) => [opCase(op), `${op.functionName}();`, 'return;']),

@@ -35,7 +35,7 @@ const files = new Map([
   ...nativeFiles,
 ]);
 
-/** Headers of `packages/native` have one place, whichever folder is checked. */
+/** Headers are always those of `packages/native`, whichever folder is checked. */
 function pathOf(name: string): string {
   return join(name.startsWith('../') ? ownFolder : packageFolder, name);
 }
@@ -62,7 +62,7 @@ function leftovers(): string[] {
   ];
 }
 
-/** C++ headers are generated as they are. */
+/** oxfmt does not read C++: the generators of headers write formatted text. */
 async function formatted(path: string, source: string): Promise<string> {
   if (path.endsWith('.h')) return source;
   const { code, errors } = await format(path, source, style);

@@ -45,7 +45,7 @@ const frames = 0x20000;
 const maxThreads = 64;
 /** Steps per pass of the arithmetic probes. */
 export const probeSteps = 8;
-/** Operands of the widest op, and the task of a native kernel. */
+/** Room for the operands of the widest op, and for the task of a native kernel. */
 const frameBytes = 1024;
 
 const gridAddresses: Section = {
@@ -77,14 +77,14 @@ const controlWords: Section = {
     ['stop', control + 448, 'the cancel word at the last barrier, the same for all threads'],
     ['job', control + 512, 'address of the job block, first record, end record'],
     ['idlers', control + 576, 'threads asleep between jobs'],
-    ['minWork', control + 640, 'rough number of steps below which a record runs on one thread'],
+    ['minWork', control + 640, 'estimated number of steps below which a record runs on one thread'],
     ['gathering', control + 704, 'whether thread 0 sleeps until all others have arrived'],
-    ['spins', control + 768, 'number of polls of a word that another thread will change, before sleeping'],
-    ['int8Dot', control + 832, 'which int8 dot product kernels use; see `int8Dots`'],
+    ['spins', control + 768, 'how often a thread polls a word that another thread will change before it sleeps'],
+    ['int8Dot', control + 832, 'which int8 dot product the kernels use; see `int8Dots`'],
     [
       'nativeOff',
       control + 896,
-      'whether a thread has no native kernels, so that all threads run those of this module',
+      'whether some thread lacks native kernels, so that all threads run those of this module',
     ],
     ['nativeRecords', control + 960, 'number of records that native kernels computed'],
     ['nextItem', control + 1024, 'next work item, one counter for each record since the last barrier'],
@@ -98,9 +98,9 @@ const int8Dots: Section = {
   prefix: 'INT8_DOT_',
   entries: [
     ['auto', 0, 'the fastest on this machine'],
-    ['usdot', 1, 'unsigned times signed, four products per sum'],
-    ['generic', 2, 'products of seven and eight bits, exact on every machine'],
-    ['maddubs', 3, 'pairs of products to 16 bits, which saturate (SSE, AVX2)'],
+    ['usdot', 1, 'unsigned by signed, four products per sum'],
+    ['generic', 2, 'products of 7-bit and 8-bit integers, exact on every machine'],
+    ['maddubs', 3, 'sums of two products in 16 bits, which saturate (SSE, AVX2)'],
   ],
 };
 
@@ -138,7 +138,7 @@ function bytesOf(words: Readonly<Record<string, number>>): readonly Entry[] {
 
 const record: Section = {
   kernelsOnly: true,
-  doc: 'Record as `encodeProgram` of @winnow/ops writes it, byte offsets: then its tensors, then attributes of a word each.',
+  doc: 'Header of a record as `encodeProgram` of @winnow/ops writes it, byte offsets. Tensors follow, then attributes of one word.',
   type: 'usize',
   prefix: 'RECORD_',
   entries: bytesOf(recordWords),
@@ -163,7 +163,7 @@ const frameSlot: Section = {
   prefix: 'SLOT_',
   entries: [
     ['present', 0],
-    ['dtype', 4, 'GGUF number'],
+    ['dtype', 4, 'GGUF type number'],
     ['address', 8],
     ['rank', 12],
     ['dims', slotDims, `up to ${maxRank}`],
@@ -182,7 +182,11 @@ const planFlags: Section = {
     ['reuse', 4, 'the scratch of the previous record already holds this input'],
     ['native', 8, 'a native kernel computes this record'],
     ['independent', 16, 'independent of the previous record, so no barrier in between'],
-    ['invariant', 32, 'the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS'],
+    [
+      'invariant',
+      32,
+      'batch-invariant: the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS',
+    ],
   ],
 };
 
@@ -217,7 +221,7 @@ const sizes: readonly Section[] = [
       ['frames', frames],
       ['frameBytes', frameBytes],
       ['planBytes', 32, 'bytes of a plan entry'],
-      ['counterBytes', 64, 'distance of the counters of work items'],
+      ['counterBytes', 64, 'distance between the counters of work items'],
     ],
   },
   {
@@ -236,7 +240,7 @@ const sizes: readonly Section[] = [
       ['planWords', 8, 'words of a plan entry'],
       ['tableAux', 0, 'kernel word with the address of a table that records share'],
       ['aheadAux', 5, 'kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none'],
-      ['refusedAux', 0, 'which kernel word of a repacking job says 1 where weights cannot be repacked'],
+      ['refusedAux', 0, 'kernel word that a repacking job sets to 1 if the weights cannot be repacked'],
       ['cancelJob', 1, 'value of the cancel word: the job ends'],
       ['leave', 2, 'value of the cancel word: the workers end'],
     ],
@@ -260,7 +264,7 @@ export const jobs: readonly {
   { name: 'probeInt8', opcode: 1013, file: 'roofline/probe', call: 'probe(opcode)' },
 ];
 
-/** The only operand of such jobs, for each file of theirs: a matrix. */
+/** These jobs have one operand, a matrix; jobs in one kernel file have the same. */
 export const jobOperands: readonly {
   readonly file: string;
   readonly name: string;
@@ -289,7 +293,7 @@ const jobOpcodes: Section = {
 /** Rows of a group that repacking interleaves. */
 const groupSize = 4;
 
-/** What host and kernels must agree on besides addresses. */
+/** Numbers other than addresses on which host and kernels must agree. */
 const agreements: Section = {
   type: 'i32',
   entries: [
@@ -298,19 +302,19 @@ const agreements: Section = {
       512,
       'maximum number of activations that every thread quantizes redundantly, which is faster than a barrier',
     ],
-    ['minPanelTokens', 4, 'minimum number of tokens of GEMM by panels; fewer go by GEMV'],
+    ['minPanelTokens', 4, 'minimum number of tokens for the GEMM over panels; fewer use GEMV'],
     ['probeSteps', probeSteps, 'steps of one pass of the arithmetic probes, ten vectors each'],
     ['groupSize', groupSize, 'rows of a group that repacking interleaves'],
-    ['neuronColumns', 128, 'rows of a repacked neuron have a multiple of so many columns'],
+    ['neuronColumns', 128, 'repacked neurons have a multiple of this number of columns'],
   ],
 };
 
-/** Bytes of the meta of a block of activations. */
+/** Bytes of the metadata of a block of activations. */
 export const metaBytes = 32;
-/** What the meta of a block of activations holds: `d` is the scale of its codes. */
+/** The metadata of a block of activations; `d` is the scale of its codes. */
 const metaOffsets: Section = {
   kernelsOnly: true,
-  doc: 'Byte offsets in the meta of a block of activations.',
+  doc: 'Byte offsets in the metadata of a block of activations.',
   type: 'usize',
   prefix: 'META_',
   entries: [
@@ -318,13 +322,13 @@ const metaOffsets: Section = {
     ['sum', 4, 'd * sum of codes'],
     ['minus_8', 8, '-8 * sum of codes'],
     ['startQ8', 12, 'initial sum for unsigned codes of q8_0'],
-    ['minus_32', 16, '-32 * sum of codes: of the first half, then of the second'],
+    ['minus_32', 16, '-32 * sum of the codes of the first half, then of the second half'],
     ['zero', 24],
   ],
 };
 
 const vectorBytes = 16;
-/** Bytes of a binary16 scale for each row of a group. */
+/** Bytes of the binary16 scales of a group, one for each row. */
 const halvesBytes = 2 * groupSize;
 const scalesAtK = 2 * halvesBytes;
 const fifthsAtQ5K = scalesAtK + 3 * vectorBytes;
@@ -350,18 +354,18 @@ const superBlocks: Section = {
 const unpackedCodes = 32 * groupSize;
 /** Where the second vector of floats of an unpacked block begins. */
 const secondFloats = unpackedCodes + 4 * groupSize;
-/** Rows that axpy kernels take at once. */
+/** Rows that an axpy kernel adds at once. */
 export const axpyRows = 8;
 /** Groups that qgemv streams concurrently. */
 export const streams = { blocks: 8, superBlocks: 4 };
 
-/** What kernels share with their templates or with the registry of ops. */
+/** Constants that kernels share with their templates or with the op registry. */
 const kernelConstants: readonly Section[] = [
   {
     kernelsOnly: true,
     type: 'usize',
     entries: [
-      ['metaBytes', metaBytes, 'bytes of the meta of a block of activations'],
+      ['metaBytes', metaBytes, 'bytes of the metadata of a block of activations'],
       ['firstFloats', unpackedCodes, 'where the first vector of floats of an unpacked block begins'],
       ['secondFloats', secondFloats, 'where the second one begins'],
       ['unpackedBytes', secondFloats + 4 * groupSize, 'bytes of an unpacked block'],
@@ -374,10 +378,10 @@ const kernelConstants: readonly Section[] = [
     kernelsOnly: true,
     type: 'i32',
     entries: [
-      ['axpyRows', axpyRows, 'rows that axpy kernels take at once'],
+      ['axpyRows', axpyRows, 'rows that an axpy kernel adds at once'],
       ['blockStreams', streams.blocks, 'groups of q8_0 or q4_0 that qgemv streams concurrently'],
       ['superBlockStreams', streams.superBlocks, 'the same for k-quants'],
-      ['neuronGroup', neuronGroup, 'active neurons whose sums are rounded to f32 before they are added'],
+      ['neuronGroup', neuronGroup, 'active neurons that are summed before the sum is rounded to f32'],
       [
         'maxInvariantTokens',
         maxInvariantTokens,
@@ -387,7 +391,7 @@ const kernelConstants: readonly Section[] = [
       [
         'splitItems',
         32,
-        'work items of a long context: enough for threads, but few, since each begins by waiting for memory',
+        'work items of a long context: enough to occupy all threads, but few, because each starts with a memory stall',
       ],
       ['minSplit', 256, 'minimum number of slots of a split'],
       [
@@ -402,7 +406,7 @@ const kernelConstants: readonly Section[] = [
   {
     kernelsOnly: true,
     type: 'f64',
-    entries: [['normMargin', normMargin, 'factor by which norms are rounded up: they are bounds']],
+    entries: [['normMargin', normMargin, 'factor by which norms are rounded up, because they serve as upper bounds']],
   },
 ];
 

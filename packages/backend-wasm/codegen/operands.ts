@@ -3,7 +3,7 @@ import { constantName } from './layout-files.ts';
 import { jobOperands } from './memory-layout.ts';
 import { ops, type Attribute, type Axis, type Op, type Operand } from './schema.ts';
 
-/** Views for ops whose kernels share code: the operands of `from` that all `ops` have at the same positions. */
+/** Views for ops whose kernels share code: the first operands of `from`, which these ops have at the same positions. */
 const views: readonly { readonly name: string; readonly from: string; readonly numOperands: number }[] = [
   { name: 'attention-inputs', from: 'attention', numOperands: 8 },
   { name: 'page-inputs', from: 'page-topk-attention', numOperands: 11 },

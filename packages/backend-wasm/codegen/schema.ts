@@ -101,7 +101,7 @@ function camelCase(name: string): string {
 
 const assembly = fileURLToPath(new URL('../assembly/', import.meta.url));
 
-/** Whether a kernel file exports a function of its own, or one of another file by that name. */
+/** Whether a kernel file exports a function of this name, defined there or in another file. */
 function hasFunction(file: string, name: string): boolean {
   const path = `${assembly}${file}.ts`;
   const pattern = new RegExp(`^export (function ${name}\\(|\\{ (\\w+ as )?${name} \\} from )`, 'm');

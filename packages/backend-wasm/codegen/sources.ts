@@ -1,4 +1,4 @@
-/** Lets Node run the sources of sibling packages: the condition `@winnow/source`, and `./x.js` for the file `x.ts`. */
+/** Lets Node run the sources of sibling packages: sets the condition `@winnow/source`, and resolves `./x.js` to `x.ts`. */
 import { registerHooks } from 'node:module';
 
 registerHooks({

@@ -2,7 +2,7 @@
 import { halfMask, halfOffset, leastNormal, upperExponent } from '../simd/constants.generated';
 import { fma, halfToFloat, halfToFloat4, normalHalves, sum4 } from '../simd/vector';
 
-/** 1 vectors times four rows of f32, in 2 chains per row; the sums go to `to[vector][row]`. */
+/** 1 vectors times four rows of f32, in 2 accumulator chains per row; the sums go to `to[vector][row]`. */
 export function gemv4x1(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32, to: usize): void {
   let s000 = f32x4.splat(0);
   let s010 = s000;
@@ -60,7 +60,7 @@ export function gemv4x1(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, c
   v128.store(to, t0);
 }
 
-/** 1 vectors times four rows of f32, in 1 chains per row; the sums go to `to[vector][row]`. */
+/** 1 vectors times four rows of f32, in 1 accumulator chains per row; the sums go to `to[vector][row]`. */
 export function gemv4x1InOrder(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32, to: usize): void {
   let s000 = f32x4.splat(0);
   let s010 = s000;
@@ -109,7 +109,7 @@ export function gemv4x1InOrder(x0: usize, w0: usize, w1: usize, w2: usize, w3: u
   v128.store(to, t0);
 }
 
-/** 3 vectors times four rows of f32, in 1 chains per row; the sums go to `to[vector][row]`. */
+/** 3 vectors times four rows of f32, in 1 accumulator chains per row; the sums go to `to[vector][row]`. */
 export function gemv4x3(
   x0: usize,
   x1: usize,
@@ -206,7 +206,7 @@ export function gemv4x3(
   v128.store(to, t2, 32);
 }
 
-/** 1 vectors times 4 rows of f16, to `to[vector][4]`; columns that are not normal leave the main loop. */
+/** 1 vectors times 4 rows of f16, to `to[vector][4]`; a slow path adds columns that are not normal numbers. */
 export function gemvF16(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32, to: usize): void {
   const mask = halfMask();
   const offset = halfOffset();
@@ -280,7 +280,7 @@ export function gemvF16(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, c
   v128.store(to, t0);
 }
 
-/** 2 vectors times 2 rows of f16, to `to[vector][4]`; columns that are not normal leave the main loop. */
+/** 2 vectors times 2 rows of f16, to `to[vector][4]`; a slow path adds columns that are not normal numbers. */
 export function gemvF16x2(x0: usize, x1: usize, w0: usize, w1: usize, count: i32, to: usize): void {
   const mask = halfMask();
   const offset = halfOffset();
@@ -348,7 +348,7 @@ export function gemvF16x2(x0: usize, x1: usize, w0: usize, w1: usize, count: i32
   v128.store64_lane(to, t1, 0, 16);
 }
 
-/** 4 vectors times 2 rows of f16, to `to[vector][4]`; columns that are not normal leave the main loop. */
+/** 4 vectors times 2 rows of f16, to `to[vector][4]`; a slow path adds columns that are not normal numbers. */
 export function gemvF16x4(
   x0: usize,
   x1: usize,

@@ -17,19 +17,19 @@ export const CANCEL: usize = 0x10180; // set by the host: 1 cancels the job, 2 e
 export const STOP: usize = 0x101c0; // the cancel word at the last barrier, the same for all threads
 export const JOB: usize = 0x10200; // address of the job block, first record, end record
 export const IDLERS: usize = 0x10240; // threads asleep between jobs
-export const MIN_WORK: usize = 0x10280; // rough number of steps below which a record runs on one thread
+export const MIN_WORK: usize = 0x10280; // estimated number of steps below which a record runs on one thread
 export const GATHERING: usize = 0x102c0; // whether thread 0 sleeps until all others have arrived
-export const SPINS: usize = 0x10300; // number of polls of a word that another thread will change, before sleeping
-export const INT8_DOT: usize = 0x10340; // which int8 dot product kernels use; see `int8Dots`
-export const NATIVE_OFF: usize = 0x10380; // whether a thread has no native kernels, so that all threads run those of this module
+export const SPINS: usize = 0x10300; // how often a thread polls a word that another thread will change before it sleeps
+export const INT8_DOT: usize = 0x10340; // which int8 dot product the kernels use; see `int8Dots`
+export const NATIVE_OFF: usize = 0x10380; // whether some thread lacks native kernels, so that all threads run those of this module
 export const NATIVE_RECORDS: usize = 0x103c0; // number of records that native kernels computed
 export const NEXT_ITEM: usize = 0x10400; // next work item, one counter for each record since the last barrier
 
 // How 8-bit products are summed. The host cannot request `usdot`, which is exact only on some machines.
 export const INT8_DOT_AUTO: i32 = 0; // the fastest on this machine
-export const INT8_DOT_USDOT: i32 = 1; // unsigned times signed, four products per sum
-export const INT8_DOT_GENERIC: i32 = 2; // products of seven and eight bits, exact on every machine
-export const INT8_DOT_MADDUBS: i32 = 3; // pairs of products to 16 bits, which saturate (SSE, AVX2)
+export const INT8_DOT_USDOT: i32 = 1; // unsigned by signed, four products per sum
+export const INT8_DOT_GENERIC: i32 = 2; // products of 7-bit and 8-bit integers, exact on every machine
+export const INT8_DOT_MADDUBS: i32 = 3; // sums of two products in 16 bits, which saturate (SSE, AVX2)
 
 // Job block, byte offsets from its address.
 export const JOB_PLAN: usize = 0; // plan entries
@@ -44,7 +44,7 @@ export const PLAN_RECORD: usize = 0;
 export const PLAN_FLAGS: usize = 4;
 export const PLAN_AUX: usize = 8;
 
-// Record as `encodeProgram` of @winnow/ops writes it, byte offsets: then its tensors, then attributes of a word each.
+// Header of a record as `encodeProgram` of @winnow/ops writes it, byte offsets. Tensors follow, then attributes of one word.
 export const RECORD_OPCODE: usize = 0;
 export const RECORD_LENGTH: usize = 4;
 export const RECORD_LAYER: usize = 8;
@@ -60,7 +60,7 @@ export const TENSOR_ABSENT_BYTES: usize = 4;
 
 // Tensor in the frame of a thread, byte offsets.
 export const SLOT_PRESENT: usize = 0;
-export const SLOT_DTYPE: usize = 4; // GGUF number
+export const SLOT_DTYPE: usize = 4; // GGUF type number
 export const SLOT_ADDRESS: usize = 8;
 export const SLOT_RANK: usize = 12;
 export const SLOT_DIMS: usize = 16; // up to 8
@@ -72,7 +72,7 @@ export const FLAG_REPACKED: u32 = 2; // weight rows interleaved by four
 export const FLAG_REUSE: u32 = 4; // the scratch of the previous record already holds this input
 export const FLAG_NATIVE: u32 = 8; // a native kernel computes this record
 export const FLAG_INDEPENDENT: u32 = 16; // independent of the previous record, so no barrier in between
-export const FLAG_INVARIANT: u32 = 32; // the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
+export const FLAG_INVARIANT: u32 = 32; // batch-invariant: the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
 
 // Jobs of the backend itself, besides the ops.
 export const JOB_OPCODE_REPACK: i32 = 1000;
@@ -85,10 +85,10 @@ export const JOB_OPCODE_PROBE_F32: i32 = 1012;
 export const JOB_OPCODE_PROBE_INT8: i32 = 1013;
 
 export const MAX_OWN_CODES: i32 = 512; // maximum number of activations that every thread quantizes redundantly, which is faster than a barrier
-export const MIN_PANEL_TOKENS: i32 = 4; // minimum number of tokens of GEMM by panels; fewer go by GEMV
+export const MIN_PANEL_TOKENS: i32 = 4; // minimum number of tokens for the GEMM over panels; fewer use GEMV
 export const PROBE_STEPS: i32 = 8; // steps of one pass of the arithmetic probes, ten vectors each
 export const GROUP_SIZE: i32 = 4; // rows of a group that repacking interleaves
-export const NEURON_COLUMNS: i32 = 128; // rows of a repacked neuron have a multiple of so many columns
+export const NEURON_COLUMNS: i32 = 128; // repacked neurons have a multiple of this number of columns
 
 // Task of a native kernel, byte offsets from its address.
 export const TASK_OPCODE: usize = 0;
@@ -101,12 +101,12 @@ export const TASK_THREAD: usize = 24;
 export const TASK_NUM_THREADS: usize = 28; // number of threads that work on the record
 export const TASK_OFFSET: usize = 960; // distance from the frame to the task
 
-// Byte offsets in the meta of a block of activations.
+// Byte offsets in the metadata of a block of activations.
 export const META_SCALE: usize = 0; // d
 export const META_SUM: usize = 4; // d * sum of codes
 export const META_MINUS_8: usize = 8; // -8 * sum of codes
 export const META_START_Q8: usize = 12; // initial sum for unsigned codes of q8_0
-export const META_MINUS_32: usize = 16; // -32 * sum of codes: of the first half, then of the second
+export const META_MINUS_32: usize = 16; // -32 * sum of the codes of the first half, then of the second half
 export const META_ZERO: usize = 24;
 
 // Byte offsets in a repacked super-block of a group of rows.
@@ -118,7 +118,7 @@ export const SCALES_AT_Q6_K: usize = 8;
 export const NIBBLES_AT_Q6_K: usize = 72;
 export const PAIRS_AT_Q6_K: usize = 584;
 
-export const META_BYTES: usize = 32; // bytes of the meta of a block of activations
+export const META_BYTES: usize = 32; // bytes of the metadata of a block of activations
 export const FIRST_FLOATS: usize = 128; // where the first vector of floats of an unpacked block begins
 export const SECOND_FLOATS: usize = 144; // where the second one begins
 export const UNPACKED_BYTES: usize = 160; // bytes of an unpacked block
@@ -126,26 +126,26 @@ export const SUMS_BYTES: usize = 128; // bytes of the f32 sums of a block of 32 
 export const QUAD_BYTES: usize = 128; // bytes of the codes of a block of four interleaved rows
 export const ROPE_ENTRY_BYTES: usize = 16; // bytes of an entry of rope's table: a cosine and a sine in f64
 
-export const AXPY_ROWS: i32 = 8; // rows that axpy kernels take at once
+export const AXPY_ROWS: i32 = 8; // rows that an axpy kernel adds at once
 export const BLOCK_STREAMS: i32 = 8; // groups of q8_0 or q4_0 that qgemv streams concurrently
 export const SUPER_BLOCK_STREAMS: i32 = 4; // the same for k-quants
-export const NEURON_GROUP: i32 = 32; // active neurons whose sums are rounded to f32 before they are added
+export const NEURON_GROUP: i32 = 32; // active neurons that are summed before the sum is rounded to f32
 export const MAX_INVARIANT_TOKENS: i32 = 16; // maximum number of tokens of a batch-invariant step, and of one whose contexts are split
 export const MAX_SPLITS: i32 = 16; // maximum number of splits of a context
-export const SPLIT_ITEMS: i32 = 32; // work items of a long context: enough for threads, but few, since each begins by waiting for memory
+export const SPLIT_ITEMS: i32 = 32; // work items of a long context: enough to occupy all threads, but few, because each starts with a memory stall
 export const MIN_SPLIT: i32 = 256; // minimum number of slots of a split
 export const MAX_PAGE_EXPONENT: i32 = 20; // maximum exponent of a page relative to the best one, see `verified-topk-attention`
 export const MAX_EXPONENT: i32 = 31; // maximum exponent of a probability
 export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a record
 
-export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up: they are bounds
+export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up, because they serve as upper bounds
 
 export const TASK_AT: usize = 0x203c0; // task of thread 0
 
 export const FRAMES: usize = 0x20000;
 export const FRAME_BYTES: usize = 1024;
 export const PLAN_BYTES: usize = 32; // bytes of a plan entry
-export const COUNTER_BYTES: usize = 64; // distance of the counters of work items
+export const COUNTER_BYTES: usize = 64; // distance between the counters of work items
 
 export const HEAP_BASE: usize = 0x30000; // first byte that the host may allocate
 export const NUM_COUNTERS: usize = 8; // maximum number of records without a barrier between them
@@ -156,6 +156,6 @@ export const JOB_WORDS: i32 = 6; // words of a job block
 export const PLAN_WORDS: i32 = 8; // words of a plan entry
 export const TABLE_AUX: i32 = 0; // kernel word with the address of a table that records share
 export const AHEAD_AUX: i32 = 5; // kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none
-export const REFUSED_AUX: i32 = 0; // which kernel word of a repacking job says 1 where weights cannot be repacked
+export const REFUSED_AUX: i32 = 0; // kernel word that a repacking job sets to 1 if the weights cannot be repacked
 export const CANCEL_JOB: i32 = 1; // value of the cancel word: the job ends
 export const LEAVE: i32 = 2; // value of the cancel word: the workers end

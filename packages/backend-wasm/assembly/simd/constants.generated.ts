@@ -17,12 +17,12 @@ export function pairMask(): v128 {
   return v128.load32_splat(table, 4);
 }
 
-/** Sign, and the magnitude of a binary16 where an f32 has it. */
+/** Sign and magnitude of a binary16, shifted to their bits in an f32. */
 export function halfMask(): v128 {
   return v128.load32_splat(table, 8);
 }
 
-/** 2^102 as f32: the factor of repacked scales once their bits are where an f32 has them; see repack.ts. */
+/** 2^102 as f32: what repacked scales, shifted to their bits in an f32, are multiplied by; see repack.ts. */
 export function halfFactor(): v128 {
   return v128.load32_splat(table, 12);
 }
@@ -37,17 +37,17 @@ export function magnitudeMask(): v128 {
   return v128.load32_splat(table, 20);
 }
 
-/** What the exponent of an f32 exceeds that of a binary16 by, in place. */
+/** Difference of the exponent biases of f32 and binary16, in the exponent bits of an f32. */
 export function halfOffset(): v128 {
   return v128.load32_splat(table, 24);
 }
 
-/** The least normal binary16. */
+/** The smallest normal binary16. */
 export function leastNormal(): v128 {
   return v128.load32_splat(table, 28);
 }
 
-/** Distance of the largest finite binary16 from it. */
+/** Difference between the largest finite binary16 and the smallest normal one. */
 export function largestRank(): v128 {
   return v128.load32_splat(table, 32);
 }
@@ -67,7 +67,7 @@ export function upperExponent(): v128 {
   return v128.load32_splat(table, 44);
 }
 
-/** 2^104 as f32: the factor of plain scales, with that of activations, once their bits are where an f32 has them. */
+/** 2^104 as f32, by which activations are multiplied: binary16 scales, shifted to their bits in an f32, are too small by 2^112. */
 export function plainFactor(): v128 {
   return v128.load32_splat(table, 48);
 }
@@ -82,7 +82,7 @@ export function largestCode(): v128 {
   return v128.load32_splat(table, 56);
 }
 
-/** 1e-36 as f32: smaller numbers have no reciprocal. */
+/** 1e-36 as f32: 127 divided by a smaller number may overflow. */
 export function leastInvertible(): v128 {
   return v128.load32_splat(table, 60);
 }

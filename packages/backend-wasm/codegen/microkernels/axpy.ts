@@ -1,12 +1,12 @@
 /**
  * Templates of axpy over rows of q8_0 or q4_0 at arbitrary addresses: adds the rows, each times a coefficient, to 32
- * columns at a time. A loop reads each of eight rows in one place: hardware prefetchers track individual load
- * instructions, and only a few.
+ * columns at a time. The loop has a single load instruction for each of eight rows, because hardware prefetchers track
+ * load instructions, and only a few of them.
  */
 import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
-/** Layout of rows in memory: blocks as in files, or repacked, with the scales of four blocks before their codes. */
+/** Layout of rows in memory: that of files, or repacked, with the scales of four blocks before their codes. */
 interface RowLayout {
   readonly suffix: string;
   readonly doc: string;
@@ -23,7 +23,7 @@ const repacked: RowLayout = { suffix: 'Repacked', doc: 'repacked', codesAt: 8, g
 
 const parameters = 'rows: usize, offset: usize, count: i32, known: usize, from: usize, step: usize, to: usize';
 
-/** Adds sums times their unit to the old values and stores the result. */
+/** Adds integer sums times their step to the old values and stores the result. */
 function addSums(sums: string, offset: number): string {
   return store('to', `scaled(${sums}, unit, ${load('from', offset)})`, offset);
 }

@@ -1,6 +1,6 @@
 /**
- * Template of gather-GEMV: eight repacked rows of q8_0 or q4_0 at arbitrary addresses times activations. A loop reads
- * each row in one place: hardware prefetchers track individual load instructions, and only a few.
+ * Template of gather-GEMV: eight repacked rows of q8_0 or q4_0 at arbitrary addresses times activations. The loop has a
+ * single load instruction for each row, because hardware prefetchers track load instructions, and only a few of them.
  */
 import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, times } from './emit.ts';

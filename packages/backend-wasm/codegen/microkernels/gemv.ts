@@ -1,6 +1,6 @@
 /**
- * Templates of GEMV microkernels: one or three vectors times rows of f32, one, two or four times rows of f16. All but `gemv4x1` add in the
- * same order, so that a token has the same bits alone and with others: four lanes per row, their sum, then single columns.
+ * Templates of GEMV microkernels: one or three vectors times rows of f32, one, two or four times rows of f16. All but `gemv4x1` add in
+ * the same order, so that a token has the same bits alone and in a batch: four lanes per row, their sum, then single columns.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
@@ -8,7 +8,7 @@ const rows = names('w', 4);
 const each = (make: (row: string, index: number) => string): string => times(4, (i) => make(`w${i}`, i));
 const joined = (make: (row: string, index: number) => string): string => rows.map(make).join(', ');
 
-/** `numVectors` vectors times four rows of f32, with one or two chains of sums. Each row of weights is loaded once for all of them. */
+/** `numVectors` vectors times four rows of f32, with one or two accumulator chains. Each row of weights is loaded once for all vectors. */
 function gemvF32(name: string, numVectors: 1 | 3, numChains: 1 | 2): string {
   const vectors = names('x', numVectors);
   const ofEach = (make: (t: number) => string): string => times(numVectors, make);
@@ -19,7 +19,7 @@ function gemvF32(name: string, numVectors: 1 | 3, numChains: 1 | 2): string {
     ${each((w, j) => `${j === 0 ? 'let ' : ''}w = ${load(w, at)}; ${ofEach((t) => `${s}${j}${t} = fma(w, v${t}, ${s}${j}${t});`)}`)}`;
   const whole = (sum: string): string => (second === 0 ? `sum4(s0${sum})` : `sum4(f32x4.add(s0${sum}, s1${sum}))`);
   return `
-    /** ${numVectors} vectors times four rows of f32, in ${numChains} chains per row; the sums go to \`to[vector][row]\`. */
+    /** ${numVectors} vectors times four rows of f32, in ${numChains} accumulator chains per row; the sums go to \`to[vector][row]\`. */
     export function ${name}(${vectors.join(': usize, ')}: usize, ${rows.join(': usize, ')}: usize, count: i32, to: usize): void {
       ${accumulators([...sums(0), ...(second === 0 ? [] : sums(1))], 'f32x4.splat(0)')}
       let i = count;
@@ -34,12 +34,12 @@ function gemvF32(name: string, numVectors: 1 | 3, numChains: 1 | 2): string {
     }`;
 }
 
-/** Zero where the exponent is all ones or all zeros; incrementing it carries no further than the sign. */
+/** Zero where the exponent is all ones or all zeros: an increment carries into the sign bit at most. */
 const rank = (row: string): string => `v128.and(i16x8.add(v128.load(${row} + at), step), upper)`;
 const floats = (address: string): string => `normalHalves(v128.load16x4_s(${address}), mask, offset)`;
 
 /**
- * One vector times four rows of f16, or several times two. The main loop converts normal numbers only, to spare registers.
+ * One vector times four rows of f16, or several times two. The main loop converts only normal numbers, which saves registers.
  */
 function gemvF16(numVectors: number): string {
   const [numRows, vectors, name] =
@@ -53,7 +53,7 @@ function gemvF16(numVectors: number): string {
     ${ofRows((j) => `const f${j} = ${floats(`w${j} + at + ${at}`)};`).join('')}
     ${ofEach((t) => `{ const v = ${load(`x${t} + (at << 1)`, 2 * at)}; ${sum(t, (j) => `fma(f${j}, v, s${j}${t})`)} }`)} }`;
   return `
-  /** ${numVectors} vectors times ${numRows} rows of f16, to \`to[vector][4]\`; columns that are not normal leave the main loop. */
+  /** ${numVectors} vectors times ${numRows} rows of f16, to \`to[vector][4]\`; a slow path adds columns that are not normal numbers. */
   export function ${name}(${vectors.join(': usize, ')}: usize, ${ofRows((j) => `w${j}: usize`).join(', ')}, count: i32, to: usize): void {
     const mask = halfMask(); const offset = halfOffset(); const step = leastNormal(); const upper = upperExponent();
     ${accumulators(sums, 'f32x4.splat(0)')}

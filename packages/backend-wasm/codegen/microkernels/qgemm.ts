@@ -1,7 +1,7 @@
 /**
  * Templates of qgemm microkernels: one block of 32 columns of four interleaved rows, with its codes unpacked to bytes,
- * times many tokens of 8-bit activations, whose codes and metas are contiguous. See int8-dot.ts for how 8-bit products
- * are summed.
+ * times many tokens of 8-bit activations, whose codes are contiguous, as are their metadata. See int8-dot.ts for how
+ * 8-bit products are summed.
  */
 import { metaBytes } from '../memory-layout.ts';
 import { advance, file, load, splat32, store, times } from './emit.ts';
@@ -12,7 +12,7 @@ interface Block {
   /** How integer sums are scaled: one scale per row; a scale and an offset; a scale for each half of the columns. */
   readonly scales: 'one' | 'offset' | 'halves';
   /**
-   * `direct`: two chains of dot products. `pairs`: 16-bit sums of pairs, wide enough for several vectors.
+   * `direct`: two chains of dot products. `pairs`: sums of pairs in 16 bits, which several vectors fit in.
    * `signMagnitude`: two chains, with activations as magnitudes [32] and signs [32].
    */
   readonly dot: 'direct' | 'pairs' | 'signMagnitude';

@@ -1,7 +1,7 @@
 /**
  * Templates of qgemv microkernels: one token of 8-bit activations times groups of four interleaved rows. Several groups
- * are streamed concurrently, because a single stream of weights leaves much of the memory bandwidth unused, and
- * activations are loaded once for all of them. A single group hides latency by two chains of dot products instead.
+ * are streamed concurrently, because a single stream of weights leaves much of the memory bandwidth unused;
+ * activations are loaded once for all of them. A single group hides latency with two chains of dot products instead.
  */
 import { streams } from '../memory-layout.ts';
 import { accumulators, file, load, names, splat32, store, times } from './emit.ts';
@@ -47,7 +47,7 @@ const blockMeta = (start: string): string => `
   const initial = ${splat32('meta', start)};
   const d = ${splat32('meta')};`;
 
-/** q8_0 on machines where codes above 127 are exact. */
+/** q8_0 on machines whose dot product is exact for unsigned codes above 127. */
 const q8: GroupFormat = {
   ...{ name: 'Q8', doc: 'q8_0 by usdot', blockBytes: 'Q8_0_BLOCK_BYTES * GROUP_SIZE' },
   ...{ columns: 32, codeBytes: 32, metaBytes: 'META_BYTES', constants: blockConstants, numChains: 1 },

@@ -20,11 +20,11 @@ export const controlWords = {
   stop: 0x101c0, // the cancel word at the last barrier, the same for all threads
   job: 0x10200, // address of the job block, first record, end record
   idlers: 0x10240, // threads asleep between jobs
-  minWork: 0x10280, // rough number of steps below which a record runs on one thread
+  minWork: 0x10280, // estimated number of steps below which a record runs on one thread
   gathering: 0x102c0, // whether thread 0 sleeps until all others have arrived
-  spins: 0x10300, // number of polls of a word that another thread will change, before sleeping
-  int8Dot: 0x10340, // which int8 dot product kernels use; see `int8Dots`
-  nativeOff: 0x10380, // whether a thread has no native kernels, so that all threads run those of this module
+  spins: 0x10300, // how often a thread polls a word that another thread will change before it sleeps
+  int8Dot: 0x10340, // which int8 dot product the kernels use; see `int8Dots`
+  nativeOff: 0x10380, // whether some thread lacks native kernels, so that all threads run those of this module
   nativeRecords: 0x103c0, // number of records that native kernels computed
   nextItem: 0x10400, // next work item, one counter for each record since the last barrier
 } as const;
@@ -32,9 +32,9 @@ export const controlWords = {
 /** How 8-bit products are summed. The host cannot request `usdot`, which is exact only on some machines. */
 export const int8Dots = {
   auto: 0, // the fastest on this machine
-  usdot: 1, // unsigned times signed, four products per sum
-  generic: 2, // products of seven and eight bits, exact on every machine
-  maddubs: 3, // pairs of products to 16 bits, which saturate (SSE, AVX2)
+  usdot: 1, // unsigned by signed, four products per sum
+  generic: 2, // products of 7-bit and 8-bit integers, exact on every machine
+  maddubs: 3, // sums of two products in 16 bits, which saturate (SSE, AVX2)
 } as const;
 
 /** Job block, byte offsets from its address. */
@@ -61,7 +61,7 @@ export const planFlags = {
   reuse: 4, // the scratch of the previous record already holds this input
   native: 8, // a native kernel computes this record
   independent: 16, // independent of the previous record, so no barrier in between
-  invariant: 32, // the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
+  invariant: 32, // batch-invariant: the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
 } as const;
 
 /** Jobs of the backend itself, besides the ops. */
@@ -78,13 +78,13 @@ export const jobOpcodes = {
 
 /** Maximum number of activations that every thread quantizes redundantly, which is faster than a barrier. */
 export const maxOwnCodes = 512;
-/** Minimum number of tokens of GEMM by panels; fewer go by GEMV. */
+/** Minimum number of tokens for the GEMM over panels; fewer use GEMV. */
 export const minPanelTokens = 4;
 /** Steps of one pass of the arithmetic probes, ten vectors each. */
 export const probeSteps = 8;
 /** Rows of a group that repacking interleaves. */
 export const groupSize = 4;
-/** Rows of a repacked neuron have a multiple of so many columns. */
+/** Repacked neurons have a multiple of this number of columns. */
 export const neuronColumns = 128;
 /** Task of thread 0. */
 export const taskAt = 0x203c0;
@@ -103,7 +103,7 @@ export const planWords = 8;
 export const tableAux = 0;
 /** Kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none. */
 export const aheadAux = 5;
-/** Which kernel word of a repacking job says 1 where weights cannot be repacked. */
+/** Kernel word that a repacking job sets to 1 if the weights cannot be repacked. */
 export const refusedAux = 0;
 /** Value of the cancel word: the job ends. */
 export const cancelJob = 1;

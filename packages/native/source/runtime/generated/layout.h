@@ -22,19 +22,19 @@ constexpr uint32_t CANCEL = 65920;  // set by the host: 1 cancels the job, 2 end
 constexpr uint32_t STOP = 65984;  // the cancel word at the last barrier, the same for all threads
 constexpr uint32_t JOB = 66048;  // address of the job block, first record, end record
 constexpr uint32_t IDLERS = 66112;  // threads asleep between jobs
-constexpr uint32_t MIN_WORK = 66176;  // rough number of steps below which a record runs on one thread
+constexpr uint32_t MIN_WORK = 66176;  // estimated number of steps below which a record runs on one thread
 constexpr uint32_t GATHERING = 66240;  // whether thread 0 sleeps until all others have arrived
-constexpr uint32_t SPINS = 66304;  // number of polls of a word that another thread will change, before sleeping
-constexpr uint32_t INT8_DOT = 66368;  // which int8 dot product kernels use; see `int8Dots`
-constexpr uint32_t NATIVE_OFF = 66432;  // whether a thread has no native kernels, so that all threads run those of this module
+constexpr uint32_t SPINS = 66304;  // how often a thread polls a word that another thread will change before it sleeps
+constexpr uint32_t INT8_DOT = 66368;  // which int8 dot product the kernels use; see `int8Dots`
+constexpr uint32_t NATIVE_OFF = 66432;  // whether some thread lacks native kernels, so that all threads run those of this module
 constexpr uint32_t NATIVE_RECORDS = 66496;  // number of records that native kernels computed
 constexpr uint32_t NEXT_ITEM = 66560;  // next work item, one counter for each record since the last barrier
 
 // How 8-bit products are summed. The host cannot request `usdot`, which is exact only on some machines.
 constexpr int32_t INT8_DOT_AUTO = 0;  // the fastest on this machine
-constexpr int32_t INT8_DOT_USDOT = 1;  // unsigned times signed, four products per sum
-constexpr int32_t INT8_DOT_GENERIC = 2;  // products of seven and eight bits, exact on every machine
-constexpr int32_t INT8_DOT_MADDUBS = 3;  // pairs of products to 16 bits, which saturate (SSE, AVX2)
+constexpr int32_t INT8_DOT_USDOT = 1;  // unsigned by signed, four products per sum
+constexpr int32_t INT8_DOT_GENERIC = 2;  // products of 7-bit and 8-bit integers, exact on every machine
+constexpr int32_t INT8_DOT_MADDUBS = 3;  // sums of two products in 16 bits, which saturate (SSE, AVX2)
 
 // Job block, byte offsets from its address.
 constexpr uint32_t JOB_PLAN = 0;  // plan entries
@@ -49,7 +49,7 @@ constexpr uint32_t PLAN_RECORD = 0;
 constexpr uint32_t PLAN_FLAGS = 4;
 constexpr uint32_t PLAN_AUX = 8;
 
-// Record as `encodeProgram` of @winnow/ops writes it, byte offsets: then its tensors, then attributes of a word each.
+// Header of a record as `encodeProgram` of @winnow/ops writes it, byte offsets. Tensors follow, then attributes of one word.
 constexpr uint32_t RECORD_OPCODE = 0;
 constexpr uint32_t RECORD_LENGTH = 4;
 constexpr uint32_t RECORD_LAYER = 8;
@@ -65,7 +65,7 @@ constexpr uint32_t TENSOR_ABSENT_BYTES = 4;
 
 // Tensor in the frame of a thread, byte offsets.
 constexpr uint32_t SLOT_PRESENT = 0;
-constexpr uint32_t SLOT_DTYPE = 4;  // GGUF number
+constexpr uint32_t SLOT_DTYPE = 4;  // GGUF type number
 constexpr uint32_t SLOT_ADDRESS = 8;
 constexpr uint32_t SLOT_RANK = 12;
 constexpr uint32_t SLOT_DIMS = 16;  // up to 8
@@ -77,7 +77,8 @@ constexpr uint32_t FLAG_REPACKED = 2;  // weight rows interleaved by four
 constexpr uint32_t FLAG_REUSE = 4;  // the scratch of the previous record already holds this input
 constexpr uint32_t FLAG_NATIVE = 8;  // a native kernel computes this record
 constexpr uint32_t FLAG_INDEPENDENT = 16;  // independent of the previous record, so no barrier in between
-constexpr uint32_t FLAG_INVARIANT = 32;  // the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
+// batch-invariant: the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
+constexpr uint32_t FLAG_INVARIANT = 32;
 
 // Jobs of the backend itself, besides the ops.
 constexpr int32_t JOB_OPCODE_REPACK = 1000;
@@ -91,10 +92,10 @@ constexpr int32_t JOB_OPCODE_PROBE_INT8 = 1013;
 
 // maximum number of activations that every thread quantizes redundantly, which is faster than a barrier
 constexpr int32_t MAX_OWN_CODES = 512;
-constexpr int32_t MIN_PANEL_TOKENS = 4;  // minimum number of tokens of GEMM by panels; fewer go by GEMV
+constexpr int32_t MIN_PANEL_TOKENS = 4;  // minimum number of tokens for the GEMM over panels; fewer use GEMV
 constexpr int32_t PROBE_STEPS = 8;  // steps of one pass of the arithmetic probes, ten vectors each
 constexpr int32_t GROUP_SIZE = 4;  // rows of a group that repacking interleaves
-constexpr int32_t NEURON_COLUMNS = 128;  // rows of a repacked neuron have a multiple of so many columns
+constexpr int32_t NEURON_COLUMNS = 128;  // repacked neurons have a multiple of this number of columns
 
 // Task of a native kernel, byte offsets from its address.
 constexpr uint32_t TASK_OPCODE = 0;
@@ -107,12 +108,12 @@ constexpr uint32_t TASK_THREAD = 24;
 constexpr uint32_t TASK_NUM_THREADS = 28;  // number of threads that work on the record
 constexpr uint32_t TASK_OFFSET = 960;  // distance from the frame to the task
 
-// Byte offsets in the meta of a block of activations.
+// Byte offsets in the metadata of a block of activations.
 constexpr uint32_t META_SCALE = 0;  // d
 constexpr uint32_t META_SUM = 4;  // d * sum of codes
 constexpr uint32_t META_MINUS_8 = 8;  // -8 * sum of codes
 constexpr uint32_t META_START_Q8 = 12;  // initial sum for unsigned codes of q8_0
-constexpr uint32_t META_MINUS_32 = 16;  // -32 * sum of codes: of the first half, then of the second
+constexpr uint32_t META_MINUS_32 = 16;  // -32 * sum of the codes of the first half, then of the second half
 constexpr uint32_t META_ZERO = 24;
 
 // Byte offsets in a repacked super-block of a group of rows.
@@ -124,7 +125,7 @@ constexpr uint32_t SCALES_AT_Q6_K = 8;
 constexpr uint32_t NIBBLES_AT_Q6_K = 72;
 constexpr uint32_t PAIRS_AT_Q6_K = 584;
 
-constexpr uint32_t META_BYTES = 32;  // bytes of the meta of a block of activations
+constexpr uint32_t META_BYTES = 32;  // bytes of the metadata of a block of activations
 constexpr uint32_t FIRST_FLOATS = 128;  // where the first vector of floats of an unpacked block begins
 constexpr uint32_t SECOND_FLOATS = 144;  // where the second one begins
 constexpr uint32_t UNPACKED_BYTES = 160;  // bytes of an unpacked block
@@ -132,26 +133,27 @@ constexpr uint32_t SUMS_BYTES = 128;  // bytes of the f32 sums of a block of 32 
 constexpr uint32_t QUAD_BYTES = 128;  // bytes of the codes of a block of four interleaved rows
 constexpr uint32_t ROPE_ENTRY_BYTES = 16;  // bytes of an entry of rope's table: a cosine and a sine in f64
 
-constexpr int32_t AXPY_ROWS = 8;  // rows that axpy kernels take at once
+constexpr int32_t AXPY_ROWS = 8;  // rows that an axpy kernel adds at once
 constexpr int32_t BLOCK_STREAMS = 8;  // groups of q8_0 or q4_0 that qgemv streams concurrently
 constexpr int32_t SUPER_BLOCK_STREAMS = 4;  // the same for k-quants
-constexpr int32_t NEURON_GROUP = 32;  // active neurons whose sums are rounded to f32 before they are added
+constexpr int32_t NEURON_GROUP = 32;  // active neurons that are summed before the sum is rounded to f32
 constexpr int32_t MAX_INVARIANT_TOKENS = 16;  // maximum number of tokens of a batch-invariant step, and of one whose contexts are split
 constexpr int32_t MAX_SPLITS = 16;  // maximum number of splits of a context
-constexpr int32_t SPLIT_ITEMS = 32;  // work items of a long context: enough for threads, but few, since each begins by waiting for memory
+// work items of a long context: enough to occupy all threads, but few, because each starts with a memory stall
+constexpr int32_t SPLIT_ITEMS = 32;
 constexpr int32_t MIN_SPLIT = 256;  // minimum number of slots of a split
 constexpr int32_t MAX_PAGE_EXPONENT = 20;  // maximum exponent of a page relative to the best one, see `verified-topk-attention`
 constexpr int32_t MAX_EXPONENT = 31;  // maximum exponent of a probability
 constexpr int32_t MAX_GLOBALS = 16;  // maximum number of global positions of a record
 
-constexpr double NORM_MARGIN = 1.0000038146972656;  // factor by which norms are rounded up: they are bounds
+constexpr double NORM_MARGIN = 1.0000038146972656;  // factor by which norms are rounded up, because they serve as upper bounds
 
 constexpr uint32_t TASK_AT = 132032;  // task of thread 0
 
 constexpr uint32_t FRAMES = 131072;
 constexpr uint32_t FRAME_BYTES = 1024;
 constexpr uint32_t PLAN_BYTES = 32;  // bytes of a plan entry
-constexpr uint32_t COUNTER_BYTES = 64;  // distance of the counters of work items
+constexpr uint32_t COUNTER_BYTES = 64;  // distance between the counters of work items
 
 constexpr uint32_t HEAP_BASE = 196608;  // first byte that the host may allocate
 constexpr uint32_t NUM_COUNTERS = 8;  // maximum number of records without a barrier between them
@@ -162,7 +164,7 @@ constexpr int32_t JOB_WORDS = 6;  // words of a job block
 constexpr int32_t PLAN_WORDS = 8;  // words of a plan entry
 constexpr int32_t TABLE_AUX = 0;  // kernel word with the address of a table that records share
 constexpr int32_t AHEAD_AUX = 5;  // kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none
-constexpr int32_t REFUSED_AUX = 0;  // which kernel word of a repacking job says 1 where weights cannot be repacked
+constexpr int32_t REFUSED_AUX = 0;  // kernel word that a repacking job sets to 1 if the weights cannot be repacked
 constexpr int32_t CANCEL_JOB = 1;  // value of the cancel word: the job ends
 constexpr int32_t LEAVE = 2;  // value of the cancel word: the workers end
 
