@@ -55,17 +55,19 @@ function takeHeading(parts) {
 /** @param {import('typedoc').Application} app */
 export function load(app) {
   app.converter.on(Converter.EVENT_CREATE_DOCUMENT, (_, document) => {
-    const file = document.project.files.getReflectionPath(document);
+    const file = document.project.files.getReflectionPath(document) ?? '';
     document.name = takeHeading(document.content);
     if (document.name === '') throw new Error(`${file}: a document begins with its heading`);
     const path = slashed(relative(join(docsFolder, '..'), file)).replace(/^docs\//, '');
     document.frontmatter.group = groupOfFolder[path.split('/')[0]] ?? 'Overview';
-    if (basename(file) === 'README.md') document.project.files.registerReflectionPath(dirname(file), document);
+    if (basename(file) === 'README.md') document.project.files.registerReflectionPath(slashed(dirname(file)), document);
   });
 
   app.converter.on(Converter.EVENT_CREATE_DECLARATION, (context, reflection) => {
     if (!reflection.kindOf(ReflectionKind.Module) || reflection.parent !== context.project) return;
-    const file = context.getSymbolFromReflection(reflection).declarations[0].getSourceFile().fileName;
+    const [declaration] = context.getSymbolFromReflection(reflection)?.declarations ?? [];
+    if (declaration === undefined) throw new Error(`${reflection.name}: a module without a file`);
+    const file = declaration.getSourceFile().fileName;
     const folder = join(dirname(file), '..');
     const { name, isMain } = entryOf(folder, file);
     reflection.name = name;
@@ -85,9 +87,10 @@ export function load(app) {
     if (!existsSync(list)) return;
     const { files } = project;
     const text = readFileSync(list, 'utf8').replaceAll(/\]\(([^)]+)\)/g, (_, path) => {
-      const target = files.resolve(files.register(slashed(list), path)?.target, project);
+      const id = files.register(slashed(list), path)?.target;
+      const target = id === undefined ? undefined : files.resolve(id, project);
       if (typeof target !== 'object') throw new Error(`llms.txt: the site has no page of ${path}`);
-      return `](${app.renderer.router.getFullUrl(target)})`;
+      return `](${app.renderer.router?.getFullUrl(target)})`;
     });
     writeFileSync(join(outputDirectory, 'llms.txt'), text);
   });

@@ -29,7 +29,7 @@ function install() {
       this.destroy(new Error(`tests must not connect to ${host}`));
       return this;
     }
-    return connect.apply(this, connectArguments);
+    return Reflect.apply(connect, this, connectArguments);
   };
   expect.addEqualityTesters([haveSameNumbers]);
   return { originals: new Map(methods.map((name) => [name, console[name]])), violations: found };
@@ -50,7 +50,8 @@ function claimOneCore() {
 function haveSameNumbers(a, b) {
   const areArrays = ArrayBuffer.isView(a) && !(a instanceof DataView) && a.constructor === b?.constructor;
   if (!areArrays) return undefined;
-  return a.length === b.length && a.every((value, i) => Object.is(value, b[i]));
+  const [left, right] = /** @type {[Float64Array, Float64Array]} */ (/** @type {unknown} */ ([a, b]));
+  return left.length === right.length && left.every((value, i) => Object.is(value, right[i]));
 }
 
 function isLoopback(host) {

@@ -1,6 +1,10 @@
 import { defineConfig } from 'tsup';
 
-/** Build preset: ESM JavaScript only, one file per entry; `tsc` writes the declarations. */
+/**
+ * Build preset: ESM JavaScript only, one file per entry; `tsc` writes the declarations.
+ * @param {string[] | Record<string, string>} entry
+ * @param {import('tsup').Options} overrides
+ */
 export function winnowTsup(entry = ['src/index.ts'], overrides = {}) {
   return defineConfig({
     entry,

@@ -28,12 +28,18 @@ function watchNpm(onGone) {
   return () => clearInterval(timer);
 }
 
-/** Runs a program with our stdin, stdout and stderr; resolves to its exit code, and dies of the signal it died of. */
+/**
+ * Runs a program with our stdin, stdout and stderr; resolves to its exit code, and dies of the signal it died of.
+ * @param {string} command
+ * @param {string[]} commandArguments
+ * @param {import('node:child_process').SpawnOptions} options
+ * @returns {Promise<number>}
+ */
 export function runThrough(command, commandArguments, { cwd, env, stdio = 'inherit' }) {
   return new Promise((resolve, reject) => {
     const child = spawn(command, commandArguments, { cwd, env, stdio });
     const handlers = new Map();
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT']) {
+    for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'])) {
       const handler = () => {
         const terminalSends = signal === 'SIGINT' || signal === 'SIGQUIT';
         if (!terminalSends || !hasTerminal()) child.kill(signal);

@@ -17,7 +17,8 @@ import { turbo } from './turbo.mjs';
 const usage = 'usage: pnpm release [--dry-run] [--native FOLDER]';
 
 /** What a program prints; undefined when it fails. */
-function outputOf(tools, [command, ...commandArguments]) {
+function outputOf(tools, program) {
+  const [command, ...commandArguments] = program;
   const outcome = spawnSync(command, commandArguments, { cwd: root, env: toolEnvironment(tools), encoding: 'utf8' });
   return outcome.status === 0 ? outcome.stdout.trim() : undefined;
 }
@@ -72,8 +73,10 @@ async function checkAll(tools, isDryRun) {
 /** @returns undefined for arguments that there are not */
 export function releaseOptions(rest) {
   try {
-    const options = { 'dry-run': { type: 'boolean', default: false }, native: { type: 'string' } };
-    const { values } = parseArgs({ args: rest, options });
+    const { values } = parseArgs({
+      args: rest,
+      options: { 'dry-run': { type: 'boolean', default: false }, native: { type: 'string' } },
+    });
     return { isDryRun: values['dry-run'], nativeFolder: values.native };
   } catch {
     return undefined;
@@ -103,7 +106,7 @@ async function publishNative(tools, packages, isDryRun) {
 
 export async function taskRelease(tools, rest) {
   const options = releaseOptions(rest);
-  if (options === undefined) fail(`unknown argument in "${rest.join(' ')}"; ${usage}`, 2);
+  if (options === undefined) return fail(`unknown argument in "${rest.join(' ')}"; ${usage}`, 2);
   const { isDryRun } = options;
   if (!isDryRun) {
     const found = obstacles(tools);

@@ -29,9 +29,15 @@ function testedFolders() {
   });
 }
 
-/** Counts of one vitest report. A file that failed before any test of it ran counts as one failure. */
+/**
+ * @typedef {{ passed: number, failed: number, skipped: number }} Counts
+ *
+ * Counts of one vitest report. A file that failed before any test of it ran counts as one failure.
+ * @returns {Counts & { failures: string[], skippedGroups: Map<string, { number: number, fullName: string }> }}
+ */
 export function countReport(report) {
-  const counts = { passed: 0, failed: 0, skipped: 0, failures: [], skippedGroups: new Map() };
+  const failures = [];
+  const counts = { passed: 0, failed: 0, skipped: 0, failures, skippedGroups: new Map() };
   for (const file of report.testResults ?? []) {
     let failedHere = 0;
     for (const test of file.assertionResults ?? []) {
@@ -39,7 +45,7 @@ export function countReport(report) {
       else if (test.status === 'failed') {
         failedHere += 1;
         const [firstLine = ''] = (test.failureMessages?.[0] ?? '').split('\n');
-        counts.failures.push(`${test.fullName ?? test.title}: ${firstLine}`);
+        failures.push(`${test.fullName ?? test.title}: ${firstLine}`);
       } else {
         counts.skipped += 1;
         const group = (test.ancestorTitles ?? []).join(' > ') || test.title;
@@ -49,14 +55,17 @@ export function countReport(report) {
     }
     if (file.status === 'failed' && failedHere === 0) {
       failedHere = 1;
-      counts.failures.push(`${relative(root, file.name ?? '')}: ${(file.message ?? '').split('\n')[0]}`);
+      failures.push(`${relative(root, file.name ?? '')}: ${(file.message ?? '').split('\n')[0]}`);
     }
     counts.failed += failedHere;
   }
   return counts;
 }
 
-/** Sums the reports of the given folders and prints one line for each. A missing report counts as one failure. */
+/**
+ * Sums the reports of the given folders and prints one line for each. A missing report counts as one failure.
+ * @returns {Counts}
+ */
 export function summarize(folders, print) {
   const total = { passed: 0, failed: 0, skipped: 0 };
   for (const folder of folders) {
@@ -83,10 +92,11 @@ export function summarize(folders, print) {
  * Runs turbo with tasks that include `test`, alone, and sums the reports. Without `selected` all packages must report.
  *
  * @param chains beside each other, each the arguments of runs of turbo one after another
- * @param options.builds tasks to run before; the printed time is without them
- * @returns {Promise<{ code: number, total: object }>} an exit code that is not 0, if there was one, and the sum
+ * @param options `builds` are tasks to run before; the printed time does not include them
+ * @returns {Promise<{ code: number, total: Counts }>} an exit code that is not 0, if there was one, and the sum
  */
-export async function runWithReports(tools, chains, { selected, print, builds = [] }) {
+export async function runWithReports(tools, chains, options) {
+  const { selected, print, builds = [] } = options;
   return withLock('test', async () => {
     const builtFrom = sourceStamp();
     const folders = testedFolders();

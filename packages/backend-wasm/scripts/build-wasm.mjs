@@ -22,7 +22,7 @@ const common = [
   ...['--importMemory', '--sharedMemory', '--initialMemory', '3', '--maximumMemory', '65536'],
   ...['--memoryBase', '1024', '--use', 'abort='],
 ];
-const variants = { simd: ['simd,threads,bulk-memory'], relaxed: ['simd,relaxed-simd,threads,bulk-memory'] };
+const variants = { simd: 'simd,threads,bulk-memory', relaxed: 'simd,relaxed-simd,threads,bulk-memory' };
 
 /** AssemblyScript requires `@inline` as a decorator; sources have it as a comment before functions, so that they are TypeScript. */
 async function readSource(file, baseDir) {
@@ -40,7 +40,7 @@ function hashOfSources() {
   return hash.digest('hex').slice(0, 32);
 }
 
-async function compile(name, [features], keepText) {
+async function compile(name, features, keepText) {
   const { default: asc } = await import('assemblyscript/asc');
   mkdirSync(join(folder, 'build'), { recursive: true });
   const output = `build/${name}-${process.pid}.wasm`;
@@ -54,7 +54,8 @@ async function compile(name, [features], keepText) {
   const memory = new WebAssembly.Memory({ initial: 3, maximum: 65536, shared: true });
   const imports = { env: { memory }, index: { now: () => 0, jobDone: () => undefined, nativeKernel: () => false } };
   const { instance } = await WebAssembly.instantiate(bytes, imports);
-  const end = instance.exports.constantsEnd();
+  const { constantsEnd } = /** @type {{ constantsEnd: () => number }} */ (/** @type {unknown} */ (instance.exports));
+  const end = constantsEnd();
   if (end > constantsLimit) throw new Error(`constants end at ${end}, expected at most ${constantsLimit}`);
   return bytes;
 }

@@ -90,7 +90,10 @@ async function runAll(commands) {
   await Promise.all(Array.from({ length: availableParallelism() }, work));
 }
 
-/** Runs a compiler whose output appears under its name only when it is complete. */
+/**
+ * Runs a compiler whose output appears under its name only when it is complete.
+ * @returns {Promise<void>}
+ */
 function run({ programArguments, output }) {
   const temporary = `${output}.${process.pid}`;
   return new Promise((resolve, reject) => {

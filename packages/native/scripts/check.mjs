@@ -40,7 +40,7 @@ function run(program, programArguments, options = {}) {
 }
 
 /** Builds into a folder, and runs its programs; returns a sentence about them. */
-function runPrograms(built, buildArguments, { start = [], env = process.env } = {}) {
+function runPrograms(built, buildArguments, { start = /** @type {string[]} */ ([]), env = process.env } = {}) {
   run(process.execPath, [join(folder, 'scripts', 'build.mjs'), ...buildArguments], { env });
   const names = readdirSync(join(built, 'tests')).filter((name) => !/-[0-9a-f]{16}$/.test(name));
   const passed = names.filter((name) => {
@@ -125,7 +125,12 @@ function checkSanitized() {
   return `${programs}; the tests of the backend pass`;
 }
 
-const flags = { sanitize: { type: 'boolean' }, emulate: { type: 'boolean' }, arm64: { type: 'boolean' } };
-const { values } = parseArgs({ options: flags });
-const checks = [values.sanitize && checkSanitized, values.emulate && checkEmulated, values.arm64 && checkArm64];
-for (const check of checks.filter(Boolean)) process.stderr.write(`native kernels: ${check()}\n`);
+const { values } = parseArgs({
+  options: { sanitize: { type: 'boolean' }, emulate: { type: 'boolean' }, arm64: { type: 'boolean' } },
+});
+const checks = [
+  ...(values.sanitize ? [checkSanitized] : []),
+  ...(values.emulate ? [checkEmulated] : []),
+  ...(values.arm64 ? [checkArm64] : []),
+];
+for (const check of checks) process.stderr.write(`native kernels: ${check()}\n`);

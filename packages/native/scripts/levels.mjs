@@ -51,6 +51,6 @@ export function architectureOf(platform) {
 /** `linux-x64-gnu`, as the packages of prebuilt addons end. */
 export function platformName() {
   if (process.platform !== 'linux') return `${process.platform}-${process.arch}`;
-  const { header } = process.report.getReport();
+  const { header } = /** @type {{ header: Record<string, unknown> }} */ (process.report.getReport());
   return `linux-${process.arch}-${header.glibcVersionRuntime === undefined ? 'musl' : 'gnu'}`;
 }

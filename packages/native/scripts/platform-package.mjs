@@ -61,12 +61,14 @@ export function linked(manifest, packages) {
 }
 
 function main() {
-  const options = {
-    to: { type: 'string' },
-    platform: { type: 'string', default: platformName() },
-    link: { type: 'boolean', default: false },
-  };
-  const { values, positionals } = parseArgs({ options, allowPositionals: true });
+  const { values, positionals } = parseArgs({
+    options: {
+      to: { type: 'string' },
+      platform: { type: 'string', default: platformName() },
+      link: { type: 'boolean', default: false },
+    },
+    allowPositionals: true,
+  });
   if (values.link) {
     const packages = positionals.map((path) => readManifest(join(path, 'package.json')));
     writeManifest(manifestFile, linked(readManifest(manifestFile), packages));

@@ -21,8 +21,16 @@ import { checkCppFormat, writeCppFormat } from './sources/cpp-format.ts';
 import { checkFolderCycles } from './sources/folder-cycles.ts';
 import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from './sources/kernels.ts';
 import { checkStructure } from './sources/structure.ts';
+import { checkTypeChecked } from './sources/type-checked.ts';
 import { checkText } from './sources/text-scan.ts';
-import { listFiles, readJson, readWorkspace, type Workspace, type WorkspacePackage } from './workspace/workspace.ts';
+import {
+  listFiles,
+  placesOf,
+  readJson,
+  readWorkspace,
+  type Workspace,
+  type WorkspacePackage,
+} from './workspace/workspace.ts';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
 const kernelPackage = 'packages/backend-wasm';
@@ -41,9 +49,10 @@ function checkWorkspace(locations: readonly string[]): void {
   const here = (text: string): boolean =>
     locations.length === 0 || locations.some((location) => text.startsWith(location));
   report('layers', checkBoundaries(workspace).filter(here));
-  report('folder cycles', checkFolderCycles(workspace.packages).filter(here));
+  report('folder cycles', checkFolderCycles(placesOf(workspace)).filter(here));
   const structure = checkStructure(workspace);
   report('house structure', structure.problems.filter(here), structure.warnings.filter(here));
+  report('type-checked files', checkTypeChecked(workspace).filter(here));
   report('catalog', checkCatalog(workspace).filter(here));
   report('manifests', checkManifests(workspace).filter(here));
   report('text', checkText(root).filter(here));

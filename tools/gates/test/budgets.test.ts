@@ -16,6 +16,13 @@ describe('the longest function', () => {
     expect(longestFunction('x.cpp', text)).toEqual({ lines: 8, place: 'x.cpp:4' });
     expect(longestFunction('x.h', '#define X {\nenum { x };\n')).toEqual({ lines: 0, place: 'x.h:1' });
   });
+
+  it('of Python includes functions inside, and parameters on several lines, but not the class around it', () => {
+    const body =
+      '    def b(\n        self,\n    ) -> int:\n        def c():\n            return 1\n\n        return c()\n';
+    expect(longestFunction('x.py', `class A:\n${body}\n    d = 1\n`)).toEqual({ lines: 7, place: 'x.py:2' });
+    expect(longestFunction('x.py', 'a = 1\n')).toEqual({ lines: 0, place: 'x.py:1' });
+  });
 });
 
 describe('budgets of lines', () => {

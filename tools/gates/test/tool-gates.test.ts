@@ -166,12 +166,14 @@ describe('knip', () => {
     const { code, output } = check({
       'packages/low/package.json': manifest,
       'packages/low/src/orphan.ts': 'export const a: number = 1;\n',
+      'packages/low/codegen/lost.ts': 'export const a: number = 1;\n',
       'packages/low/src/double.ts':
         "export const unusedHere: number = 1;\n\nexport { pad as double } from 'left-pad';\n",
     });
     const sections = output.split(/\n(?=[A-Z])/);
     for (const [title, name] of [
       ['Unused files', 'orphan.ts'],
+      ['Unused files', 'codegen/lost.ts'],
       ['Unused exports', 'unusedHere'],
       ['Unused dependencies', 'right-pad'],
       ['Unlisted dependencies', 'left-pad'],

@@ -17,7 +17,7 @@ async function run(folder, index) {
     return true;
   };
   const code = await new Promise((resolve) => {
-    process.exit = resolve;
+    Object.assign(process, { exit: resolve });
     void import(`${pathToFileURL(program).href}?run=${index}`);
   });
   return { code, output };

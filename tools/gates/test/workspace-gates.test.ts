@@ -1,4 +1,4 @@
-/** Canaries of the workspace gates: layers, structure, catalog, text. */
+/** Canaries of the workspace gates: layers, structure, catalog, text; type-checked.test.ts has others. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -9,7 +9,7 @@ import { checkFolders } from '../src/sources/folders.ts';
 import { checkStructure } from '../src/sources/structure.ts';
 import { checkText } from '../src/sources/text-scan.ts';
 import { moduleUses } from '../src/workspace/imports.ts';
-import { listFiles, readWorkspace } from '../src/workspace/workspace.ts';
+import { listFiles, placesOf, readWorkspace } from '../src/workspace/workspace.ts';
 import { addFiles, createFolder, libraryFiles, workspaceFiles, type Files } from './fixture.ts';
 
 function planted(files: Files): string {
@@ -163,7 +163,7 @@ describe('layers of folders: files directly in src, and packages without an orde
 });
 
 describe('cycles of folders', () => {
-  const check = (files: Files): string[] => checkFolderCycles(readWorkspace(planted(files)).packages);
+  const check = (files: Files): string[] => checkFolderCycles(placesOf(readWorkspace(planted(files))));
 
   it('accepts folders that import in one direction, files of parent folders, and tests', () => {
     const files = {
@@ -202,6 +202,11 @@ describe('cycles of folders', () => {
     };
     expect(check(files).join()).toContain('packages/low/src: b/, base, a/ import from each other');
   });
+
+  it('reads scripts beside the packages', () => {
+    const files = { 'scripts/a/x.mjs': "import '../b/x.mjs';\n", 'scripts/b/x.mjs': "import '../a/x.mjs';\n" };
+    expect(check(files).join()).toContain('scripts: b/, a/ import from each other');
+  });
 });
 
 /** Empty modules of a folder of `packages`. */
@@ -229,6 +234,16 @@ it.each(['tsx', 'js', 'cjs', 'cpp', 'c'])('house structure: catches a long .%s',
 it('house structure: catches a long C++ function', () => {
   const text = `\nvoid f() {\n${';\n'.repeat(60)}}\n`;
   expect(structureProblems({ 'packages/low/source/f.h': text })).toContain('f.h:2: a function of 62 lines');
+});
+
+it('house structure: catches long functions and lines of Python, also in folders of fixtures', () => {
+  const problems = structureProblems({
+    'packages/low/src/__fixtures__/f.py': `def f(\n):\n${'    f()\n'.repeat(60)}`,
+    'packages/low/make_all.py': `# ${'x'.repeat(139)}\n`,
+  });
+  expect(problems).toContain('f.py:1: a function of 62 lines');
+  expect(problems).toContain('make_all.py:1: 141 columns');
+  expect(problems).not.toContain('kebab-case');
 });
 
 it('house structure: catches tabs, space at the end of a line, and a last line without an end in C++', () => {

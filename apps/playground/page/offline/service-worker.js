@@ -8,12 +8,13 @@ const files = __FILES__;
 /** Large files, kept when they are first used. */
 const largeFiles = __LARGE_FILES__;
 
+const worker = /** @type {ServiceWorkerGlobalScope} */ (/** @type {unknown} */ (self));
 const isolation = {
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-embedder-policy': 'require-corp',
   'cross-origin-resource-policy': 'same-origin',
 };
-const urlsOf = (names) => new Set(names.map((name) => new URL(name, self.registration.scope).href));
+const urlsOf = (names) => new Set(names.map((name) => new URL(name, worker.registration.scope).href));
 const known = urlsOf(files);
 const large = urlsOf(largeFiles);
 
@@ -27,7 +28,7 @@ async function removeOld() {
   const names = await caches.keys();
   const old = names.filter((name) => name.startsWith('winnow-') && name !== cacheName);
   await Promise.all(old.map((name) => caches.delete(name)));
-  await self.clients.claim();
+  await worker.clients.claim();
 }
 
 async function fetchLarge(cache, url) {
@@ -44,9 +45,9 @@ async function answer({ url }) {
   return new Response(body, { status, statusText, headers: { ...Object.fromEntries(headers), ...isolation } });
 }
 
-self.addEventListener('install', (event) => event.waitUntil(keep()));
-self.addEventListener('activate', (event) => event.waitUntil(removeOld()));
-self.addEventListener('fetch', (event) => {
+worker.addEventListener('install', (event) => event.waitUntil(keep()));
+worker.addEventListener('activate', (event) => event.waitUntil(removeOld()));
+worker.addEventListener('fetch', (event) => {
   const { method, url } = event.request;
   if (method === 'GET' && (known.has(url) || large.has(url))) event.respondWith(answer(event.request));
 });

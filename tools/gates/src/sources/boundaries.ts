@@ -2,13 +2,14 @@
  * Layers: declared dependencies and real imports follow layers.json. Imports go down only, packages of one layer never
  * import each other, development helpers appear only in devDependencies and tests.
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { moduleUses, packageOfSpecifier } from '../workspace/imports.ts';
 import {
   dependencyFields,
   isDevelopmentFile,
   isFixture,
+  isOfTemplate,
   isScript,
   listFiles,
   readJson,
@@ -99,12 +100,6 @@ function checkDeclared(
 /** AssemblyScript looks like TypeScript but is not, and imports nothing from outside its folder. */
 function isModule(path: string): boolean {
   return isScript(path) && !isFixture(path) && !path.startsWith('assembly/');
-}
-
-/** A folder with a manifest of its own is a template of a project, which has its own dependencies. */
-function isOfTemplate(folder: string, path: string): boolean {
-  const parts = path.split('/').slice(0, -1);
-  return parts.some((_, index) => existsSync(join(folder, ...parts.slice(0, index + 1), 'package.json')));
 }
 
 function checkImports(

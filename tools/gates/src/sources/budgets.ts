@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import type { Budget } from '../workspace/budget.ts';
 import { documentSizes } from '../workspace/document-sizes.ts';
 import { parseFile, walk } from '../workspace/imports.ts';
-import { isCpp, isFixture, isScript, listFiles, readJson } from '../workspace/workspace.ts';
+import { isCpp, isPython, isSource, listFiles, readJson } from '../workspace/workspace.ts';
 import { longestCppFunction } from './cpp-functions.ts';
 import { countLines, kernelBudgets } from './kernels.ts';
+import { longestPythonFunction } from './python-functions.ts';
 import { isGenerated, maxFileLines, maxReadmeLines } from './structure.ts';
 
 interface LintSettings {
@@ -39,8 +40,8 @@ function numLinesOf(text: string): number {
 
 /** The longest function of a file, with all that it contains. */
 export function longestFunction(path: string, text: string): Longest {
-  if (isCpp(path)) {
-    const { lines, line } = longestCppFunction(text);
+  if (isCpp(path) || isPython(path)) {
+    const { lines, line } = isCpp(path) ? longestCppFunction(text) : longestPythonFunction(text);
     return { lines, place: `${path}:${line}` };
   }
   const lineStarts = [0];
@@ -70,7 +71,7 @@ const longer = (a: Longest, b: Longest): Longest => (b.lines > a.lines ? b : a);
 export function lineBudgets(root: string, locations: readonly string[]): Budget[] {
   const isHere = (path: string): boolean =>
     locations.length === 0 || locations.some((location) => path.startsWith(`${location}/`));
-  const files = listFiles(root, (path) => isHere(path) && !isFixture(path));
+  const files = listFiles(root, isHere);
   const { limit, exempt } = functionLimit(root);
   const none: Longest = { lines: 0, place: '' };
   let [longestFile, longest, longestReadme] = [none, none, none];
@@ -78,7 +79,7 @@ export function lineBudgets(root: string, locations: readonly string[]): Budget[
     if (/^(packages|apps)\/[^/]+\/README\.md$/.test(path)) {
       longestReadme = longer(longestReadme, { lines: numLinesOf(readFileSync(join(root, path), 'utf8')), place: path });
     }
-    if (!(isScript(path) || isCpp(path)) || isGenerated(path)) continue;
+    if (!isSource(path) || isGenerated(path)) continue;
     const text = readFileSync(join(root, path), 'utf8');
     longestFile = longer(longestFile, { lines: numLinesOf(text), place: path });
     if (!exempt.has(path)) longest = longer(longest, longestFunction(path, text));

@@ -1,11 +1,11 @@
 /**
- * Folders of a package, on every level, do not import from each other in a circle, whether directly or through other
+ * Folders of a package or beside them, on every level, do not import from each other in a circle, whether directly or through other
  * folders and files beside them. Tests are exempt. Which folder is below which is the matter of folders.ts.
  */
 import { readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { moduleUses } from '../workspace/imports.ts';
-import { isCpp, isFixture, isScript, listFiles, type WorkspacePackage } from '../workspace/workspace.ts';
+import { isCpp, isFixture, isScript, listFiles, type Place } from '../workspace/workspace.ts';
 
 /** An import from one child of a folder to another one: a folder, whose name ends in `/`, or a file. */
 interface Edge {
@@ -23,8 +23,8 @@ const testPattern = /(^|\/)(test|tests|bench)\/|\.test(-d)?\.[cm]?tsx?$/;
 const assemblyImport = /^(?:import|export)\b[^'";]*\bfrom '(\.[^']+)';|^import '(\.[^']+)';/gm;
 const cppInclude = /^\s*#include "([^"]+)"/gm;
 
-export function checkFolderCycles(packages: readonly WorkspacePackage[]): string[] {
-  return packages.flatMap((entry) => {
+export function checkFolderCycles(places: readonly Place[]): string[] {
+  return places.flatMap((entry) => {
     const problems: string[] = [];
     for (const [folder, graph] of graphsOf(entry.folder)) {
       for (const cycle of cyclesOf(graph)) {

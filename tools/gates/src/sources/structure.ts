@@ -1,21 +1,24 @@
-/** House structure: contents of a package folder, rules for `index.ts`, length of files and of C++ functions. */
+/** House structure: contents of a package folder, rules for `index.ts`, length of files and of functions that the linter does not read. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { parseFile } from '../workspace/imports.ts';
 import {
   isCpp,
-  isFixture,
-  isScript,
+  isPython,
+  isSource,
   listFiles,
+  type Place,
+  placesOf,
   type Workspace,
   type WorkspacePackage,
 } from '../workspace/workspace.ts';
 import { longestCppFunction } from './cpp-functions.ts';
+import { longestPythonFunction } from './python-functions.ts';
 
 export const maxFileLines = 450;
 const warnFileLines = 400;
 const maxLineColumns = 140;
-/** Of C++; the linter counts those of TypeScript. */
+/** Of C++ and Python; the linter counts those of TypeScript. */
 const maxFunctionLines = 60;
 const maxFilesOfPrefix = 3;
 /** One file per op, with the name of the op. */
@@ -39,22 +42,16 @@ export function checkStructure(workspace: Workspace): Findings {
     const expectedName = `@winnow/${posix.basename(entry.location)}`;
     if (entry.name !== expectedName) findings.problems.push(`${entry.location}: the name must be ${expectedName}`);
     if (existsSync(join(entry.folder, 'src', 'index.ts'))) checkLibrary(entry, findings.problems);
-    const files = listFiles(entry.folder);
-    checkFixtures(entry, files, findings.problems);
-    numSources += checkSources(entry, files, findings);
+    checkFixtures(entry, listFiles(entry.folder), findings.problems);
   }
-  const scripts = join(workspace.root, 'scripts');
-  checkSources({ folder: scripts, location: 'scripts' }, listFiles(scripts), findings);
+  for (const place of placesOf(workspace)) numSources += checkSources(place, listFiles(place.folder), findings);
   if (numSources === 0) findings.problems.push('structure: no source file was found, so nothing was checked');
   return findings;
 }
 
-/** A folder of sources: a package, or the scripts of the workspace. */
-type Place = Pick<WorkspacePackage, 'folder' | 'location'>;
-
 /** @returns the number of source files */
 function checkSources(place: Place, files: readonly string[], findings: Findings): number {
-  const sources = files.filter((path) => (isScript(path) || isCpp(path)) && !isFixture(path));
+  const sources = files.filter(isSource);
   for (const file of sources) checkSource(place, file, findings);
   findings.problems.push(...checkPrefixes(place, sources));
   return sources.length;
@@ -168,15 +165,15 @@ function checkSource({ folder, location }: Place, file: string, findings: Findin
     if (line.length <= maxLineColumns) continue;
     findings.problems.push(`${path}:${index + 1}: ${line.length} columns, the limit is ${maxLineColumns}`);
   }
-  if (isCpp(file) && numLines > 0) checkCpp(path, text, findings.problems);
-  if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
+  if ((isCpp(file) || isPython(file)) && numLines > 0) checkUnlinted(path, text, findings.problems);
+  if (!isPython(file) && !/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
     findings.problems.push(`${path}: file names are kebab-case`);
   }
 }
 
 /** What the formatter and the linter check in TypeScript. */
-function checkCpp(path: string, text: string, problems: string[]): void {
-  const { lines, line } = longestCppFunction(text);
+function checkUnlinted(path: string, text: string, problems: string[]): void {
+  const { lines, line } = isPython(path) ? longestPythonFunction(text) : longestCppFunction(text);
   if (lines > maxFunctionLines) {
     problems.push(`${path}:${line}: a function of ${lines} lines, the limit is ${maxFunctionLines}`);
   }

@@ -54,6 +54,14 @@ export function readJson<T>(path: string): T {
   return JSON.parse(readFileSync(path, 'utf8')) as T;
 }
 
+/** A folder of sources. */
+export type Place = Pick<WorkspacePackage, 'folder' | 'location'>;
+
+/** The packages, and the folders beside them that have code. */
+export function placesOf({ root, packages }: Workspace): Place[] {
+  return [...packages, ...['scripts', '.changeset'].map((location) => ({ folder: join(root, location), location }))];
+}
+
 /** Manifest fields that list dependencies. */
 export const dependencyFields = [
   'dependencies',
@@ -154,6 +162,22 @@ export function isScript(path: string): boolean {
 /** C and C++. */
 export function isCpp(path: string): boolean {
   return /\.(c|cpp|h)$/.test(path);
+}
+
+/** A folder in a package with a manifest of its own is a template of a project, which has its own dependencies. */
+export function isOfTemplate(folder: string, path: string): boolean {
+  const parts = path.split('/').slice(0, -1);
+  return parts.some((_, index) => existsSync(join(folder, ...parts.slice(0, index + 1), 'package.json')));
+}
+
+/** Python: in folders of fixtures, too, it is code. */
+export function isPython(path: string): boolean {
+  return path.endsWith('.py');
+}
+
+/** Code that is written by hand or generated, without test data. */
+export function isSource(path: string): boolean {
+  return isPython(path) || ((isScript(path) || isCpp(path)) && !isFixture(path));
 }
 
 /** Test data: not linted, formatted or scanned, but its origin must be documented. */

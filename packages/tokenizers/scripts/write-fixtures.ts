@@ -9,29 +9,51 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { openGgufFile } from '@winnow/gguf/node';
-import { writeGguf } from '@winnow/gguf';
+import { type GgufTypedValue, writeGguf } from '@winnow/gguf';
 import { preTokenizerNames } from '@winnow/tokenizers';
 import { idsHash, mixedTexts, pairVocabulary } from '../test/cases.ts';
 import { jsonCases } from '../test/json-cases.ts';
 import { testCharsmap } from '../test/tables.ts';
 
-const { GOLDENS, DEMO, NODE_LLAMA_CPP, TOKENIZERS } = process.env;
+const { GOLDENS = '', DEMO = '', NODE_LLAMA_CPP = '', TOKENIZERS = '' } = process.env;
+/** What a file of the goldens says about tokens. */
+interface Golden {
+  readonly tokenize: unknown;
+  readonly embeddings?: readonly { readonly text: string; readonly tokens: readonly number[] }[];
+}
+
+/** A tokenizer of llama.cpp or of Hugging Face: text to ids. */
+interface LlamaModel {
+  tokenize(text: string, special: boolean): readonly number[];
+  dispose(): Promise<void>;
+}
+
+interface LlamaModule {
+  getLlama(options: object): Promise<{ loadModel(options: object): Promise<LlamaModel> }>;
+}
+
+interface TokenizersModule {
+  readonly Tokenizer: {
+    fromString(json: string): { encode(text: string): Promise<{ getIds(): readonly number[] }> };
+  };
+}
+
 const folder = new URL('../src/__fixtures__/', import.meta.url);
 const scratch = mkdtempSync(join(tmpdir(), 'winnow-tokenizers-'));
-const save = (name, value) => writeFileSync(new URL(name, folder), `${JSON.stringify(value)}\n`);
+const save = (name: string, value: unknown): void => writeFileSync(new URL(name, folder), `${JSON.stringify(value)}\n`);
 
 // Vocabularies and ids of the architecture goldens; equal vocabularies are stored once.
-const vocabularies = [];
-const architectures = [];
+const vocabularies: Record<string, unknown>[] = [];
+const architectures: Record<string, unknown>[] = [];
 for (const name of readdirSync(GOLDENS)) {
   const file = await openGgufFile(join(GOLDENS, name, 'model.gguf'));
-  const metadata = {};
+  const metadata: Record<string, unknown> = {};
   for (const [key, { value }] of file.metadata) {
     if (!key.startsWith('tokenizer.') && key !== 'general.name' && key !== 'general.architecture') continue;
-    metadata[key] = ArrayBuffer.isView(value) ? [...value] : value;
+    metadata[key] = ArrayBuffer.isView(value) ? [...(value as Float32Array)] : value;
   }
   await file.close();
-  const lists = {};
+  const lists: Record<string, unknown> = {};
   for (const key of Object.keys(metadata).filter((name) => Array.isArray(metadata[name]))) {
     lists[key] = metadata[key];
     delete metadata[key];
@@ -39,7 +61,7 @@ for (const name of readdirSync(GOLDENS)) {
   const text = JSON.stringify(lists);
   if (!vocabularies.some((known) => JSON.stringify(known) === text)) vocabularies.push(lists);
   const vocabulary = vocabularies.findIndex((known) => JSON.stringify(known) === text);
-  const golden = JSON.parse(readFileSync(join(GOLDENS, name, 'golden.json'), 'utf8'));
+  const golden = JSON.parse(readFileSync(join(GOLDENS, name, 'golden.json'), 'utf8')) as Golden;
   const embedded = (golden.embeddings ?? []).map(({ text, tokens }) => ({ text, tokens }));
   architectures.push({ name, metadata, vocabulary, tokenize: golden.tokenize, embedded });
 }
@@ -48,17 +70,20 @@ writeFileSync(new URL('demo-tokenizer.json', folder), readFileSync(DEMO));
 
 // llama.cpp's ids for every pre-tokenizer name.
 const texts = mixedTexts(64);
-const { getLlama } = await import(pathToFileURL(join(NODE_LLAMA_CPP, 'dist', 'index.js')).href);
+const llamaModule = pathToFileURL(join(NODE_LLAMA_CPP, 'dist', 'index.js')).href;
+const { getLlama } = (await import(llamaModule)) as LlamaModule;
 const llama = await getLlama({ gpu: false, build: 'never', logLevel: 'disabled' });
 const { tokens, merges } = pairVocabulary();
-const preTokenizers = {};
+const preTokenizers: Record<string, string> = {};
 const skipped = ['gemma4', 'granite-embed-multi-311m', 'sarvam-moe'];
 for (const name of preTokenizerNames().filter((known) => !skipped.includes(known))) {
   const path = join(scratch, `${name}.gguf`);
-  const string = (value) => ({ type: 'string', value });
-  const chunks = [];
+  const string = (value: string): GgufTypedValue => ({ type: 'string', value });
+  const chunks: Uint8Array[] = [];
   const sink = {
-    write: async (chunk) => void chunks.push(chunk.slice()),
+    name,
+    sizeBytes: 0,
+    write: async (chunk: Uint8Array) => void chunks.push(chunk.slice()),
     close: async () => {},
     abort: async () => {},
   };
@@ -87,11 +112,11 @@ for (const name of preTokenizerNames().filter((known) => !skipped.includes(known
 save('llama-cpp-hashes.json', { texts: texts.length, preTokenizers });
 
 // Hugging Face tokenizers' ids for every component.
-const demo = JSON.parse(readFileSync(DEMO, 'utf8'));
+const demo = JSON.parse(readFileSync(DEMO, 'utf8')) as { model: { vocab: object } };
 const words = Object.keys(demo.model.vocab);
 const cases = jsonCases({ tokens, merges }, words, Buffer.from(testCharsmap()).toString('base64'));
-const { Tokenizer } = createRequire(import.meta.url)(TOKENIZERS);
-const components = {};
+const { Tokenizer } = createRequire(import.meta.url)(TOKENIZERS) as TokenizersModule;
+const components: Record<string, string> = {};
 for (const [name, value] of Object.entries(cases)) {
   const tokenizer = Tokenizer.fromString(JSON.stringify(value));
   const encodings = await Promise.all(texts.map((text) => tokenizer.encode(text)));
