@@ -84,7 +84,8 @@ test('winnow embed: --sparse and --multi-vector add outputs to --json', async ()
   const plain = await run([...argv, '--sparse']);
   expect(plain).toMatchObject({ code: 2, stderr: expect.stringContaining('--sparse: requires --json') as string });
   const refused = await run(['embed', encoder, '-p', first, '--json', '--multi-vector']);
-  expect(refused.stderr).toContain('colbert_linear.pt or colbert_linear.safetensors');
+  const needed = '--multi-vector: expected a model with colbert_linear.pt or colbert_linear.safetensors';
+  expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining(needed) as string });
 });
 
 test('winnow embed: the vectors of queries and documents of a ColBERT model', async () => {
@@ -97,7 +98,24 @@ test('winnow embed: the vectors of queries and documents of a ColBERT model', as
     expect(result.multiVectors[0]?.map((vector) => Float32Array.from(vector))).toEqual(expected?.multiVector);
     expect(result.dimensions).toBe(20);
   }
-  expect((await run(['embed', colbert, '-p', 'boats'])).stderr).toContain('expected multiVector');
+  const refused = 'MODEL: expected one with vectors of whole texts, got one with a vector per token';
+  const embedding = ['embed', colbert, '-p', 'boats'];
+  expect((await run(embedding)).stderr).toContain(`${refused}, which --json --multi-vector prints`);
+  const prefixed = await run([...embedding, '--prefix', 'query: ']);
+  expect(prefixed.stderr).toContain(
+    '--prefix: expected none: texts of this model are queries or documents, by --prompt-name',
+  );
+  const pairs = join(folder, 'pairs.tsv');
+  writeFileSync(pairs, '4\tA boat.\tA ship.\n1\tA boat.\tA dog.\n');
+  expect((await run(['eval', 'sts', colbert, '--data', pairs])).stderr).toBe(`winnow: ${refused}\n`);
+});
+
+test('winnow embed: says how many tokens are left of a query that is too long for a ColBERT model', async () => {
+  const colbert = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'colbert', 'hf');
+  const query = ['embed', colbert, '-p', long, '--prompt-name', 'query', '--overflow', 'truncate'];
+  const { stdout, stderr } = await run([...query, '--json', '--multi-vector']);
+  const [numTokens] = (JSON.parse(stdout) as { tokens: number[] }).tokens;
+  expect(stderr).toContain(`1 of 1 texts were truncated to ${numTokens} tokens`);
 });
 
 test('winnow embed: reads the lines of a file and of stdin, including empty ones', async () => {

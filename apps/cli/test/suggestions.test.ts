@@ -125,6 +125,10 @@ test('embedding with a decoder: the flag and its values', async () => {
   const { code, stderr } = await run(['embed', '-p', 'x']);
   expect(code).toBe(2);
   expect(stderr).toMatch(
-    /^winnow: --pooling: expected mean \| cls \| last .*\n {2}try: winnow embed --pooling last -p TEXT\n$/,
+    /^winnow: --pooling: expected mean \| cls \| last .*\n {2}try: winnow embed -p x --pooling last\n$/,
   );
+  const lines = join(folder, 'in.jsonl');
+  const line = { custom_id: '1', method: 'POST', url: '/v1/embeddings', body: { input: 'x' } };
+  writeFileSync(lines, `${JSON.stringify(line)}\n`);
+  expect((await run(['batch', lines])).stderr).toContain(`try: winnow batch ${lines} --pooling last\n`);
 });

@@ -125,6 +125,7 @@ test('one budget, valid candidates, a text of two pieces', async () => {
   const text = join(folder, 'short.txt');
   await writeFile(text, 'The old man looked at the sea.');
   expect(await failure('--text', text)).toContain('expected two pieces of 64 tokens');
+  expect(await failure('--context', '8')).toContain('--context: expected windows of at least 32 tokens, got 8');
   expect(await failure('--policy-file', path)).toContain('unknown option');
 });
 

@@ -342,6 +342,8 @@ test('queries and documents of a ColBERT model', async () => {
     expect(data[0]?.embedding).toEqual([]);
     expect(data[0]?.multi_vector.map((vector) => Float32Array.from(vector))).toEqual(expected?.multiVector);
   }
+  const none = await (await embed({ outputs: [] })).text();
+  expect(none).toContain('expected multi_vector, since');
   const unknown = await embed({ prompt_name: 'passage' });
   expect([unknown.status, await unknown.text()]).toEqual([400, expect.stringContaining('"prompt_name"')]);
   await colbert.close();

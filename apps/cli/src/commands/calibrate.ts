@@ -165,7 +165,7 @@ async function calibrateModel(
   }
   const text = flags.text === undefined ? undefined : await readText(io, { file: flags.text }, signal);
   if (text === undefined)
-    warn('calibrating on a built-in text: with --text and a real one the figures apply to real use');
+    warn('calibrating on a built-in text: pass real text with --text for figures that apply to real use');
   await using subject = await openSubject(modelName, flags, text, context);
   const { samples } = subject.text;
   if (samples.length < flags.samples) warn(`the text has ${samples.length} samples, not ${flags.samples}`);

@@ -154,7 +154,7 @@ async function tune(modelName: string | undefined, flags: TuneFlags, context: Co
     );
   } catch (error) {
     if (signal.aborted && (await checkpoint.exists())) warn(`run the same command to resume from ${checkpoint.path}`);
-    throw error;
+    throw contextError(error);
   } finally {
     progress.clear();
   }
@@ -167,6 +167,12 @@ async function tune(modelName: string | undefined, flags: TuneFlags, context: Co
   await checkpoint.remove();
   if (flags.json === true) return out.write(formatJson({ path, ...named }));
   await out.writeTables(`${formatTuning(named)}written: ${path}\n`);
+}
+
+/** Windows of text are as long as the context. */
+function contextError(error: unknown): unknown {
+  if (!ArgumentError.isInstance(error) || error.argument !== 'text') return error;
+  return new UsageError(`--context: expected ${error.expected}, got ${error.actual}`);
 }
 
 /** @throws {UsageError} for more than one budget */
@@ -219,7 +225,8 @@ async function textsOf(
   const parts: string[] = [];
   for (const file of flags.text ?? []) parts.push((await readText(io, { file }, signal)) ?? '');
   const text = parts.length === 0 ? undefined : parts.join('\n\n');
-  if (text === undefined) warn('tuning on a built-in text: with --text and a real one the figures apply to real use');
+  if (text === undefined)
+    warn('tuning on a built-in text: pass real text with --text for figures that apply to real use');
   await using model = await open(openOptionsOf(baseConfiguration, 64));
   const { contextLength } = model.config;
   const asked = flags.context === undefined || flags.context === 0 ? defaultContext : flags.context;

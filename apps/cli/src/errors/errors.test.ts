@@ -52,6 +52,9 @@ describe('error lines', () => {
     expect(withFlags('kvCache.eviction.firstTokens, kvCache.prefixSharing')).toBe(
       '--kv-eviction-first-tokens, --no-kv-prefix-sharing',
     );
+    expect(withFlags('use overflow truncate, or a larger context')).toBe(
+      'use --overflow truncate, or a larger context',
+    );
     expect(withFlags(notice)).toBe('1 of 2 layers run dense (--sparsity-max-active); --memory-hot fitting reduces it');
   });
 

@@ -89,6 +89,7 @@ export function withFlags(text: string): string {
   return text
     .replaceAll(switches, (_, path: string) => flagOf(path))
     .replaceAll(optionPaths, flagOf)
+    .replaceAll(/(?<=\buse )overflow\b/g, flagOf)
     .replace(/^(model|location): /, 'MODEL: ')
     .replace(/^destination: /, 'DESTINATION: ')
     .replaceAll(/\bloadReranker\b/g, 'winnow rerank');

@@ -1,7 +1,10 @@
 /** What the user may type instead of a command line that failed: the "try:" line below an error. */
 
-/** The arguments of another command line, or an argument of the failed one and what to write in its place. */
-export type Suggestion = readonly string[] | { readonly argument: string; readonly instead: readonly string[] };
+/** The arguments of another command line; or an argument of the failed one and what to write in its place, or after all of them. */
+export type Suggestion =
+  | readonly string[]
+  | { readonly argument: string; readonly instead: readonly string[] }
+  | { readonly after: readonly string[] };
 
 const suggestions = new WeakMap<object, Suggestion>();
 
@@ -19,6 +22,7 @@ export function suggestionLine(error: unknown, argv: readonly string[]): string 
 }
 
 function suggested(suggestion: Suggestion, argv: readonly string[]): readonly string[] {
+  if ('after' in suggestion) return [...argv, ...suggestion.after];
   if (!('argument' in suggestion)) return suggestion;
   const { argument, instead } = suggestion;
   const at = argv.indexOf(argument, 1); // the command may have the same name

@@ -1,5 +1,5 @@
 /** Flags of embedding commands, and the engine's options for them. */
-import { definedFields } from '@winnow/tensor';
+import { ArgumentError, definedFields } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
@@ -66,6 +66,16 @@ export function embedOptionsOf(flags: EmbeddingFlags): EmbedOptions {
     promptName: flags.promptName,
     dimensions: flags.dimensions,
   });
+}
+
+/** An error of embedding in the words of the command line, where --prompt has the texts. @param hint what prints vectors of tokens */
+export function embeddingError(error: unknown, hint = ''): unknown {
+  if (!ArgumentError.isInstance(error)) return error;
+  const { argument, expected, actual } = error;
+  if (argument === 'prompt') return new ArgumentError({ argument: '--prefix', expected, actual });
+  if (argument !== 'outputs') return error;
+  const found = `one with a vector per token${hint}`;
+  return new ArgumentError({ argument: 'MODEL', expected: 'one with vectors of whole texts', actual: found });
 }
 
 export function embeddingLoadOptionsOf(flags: EmbeddingFlags): EmbeddingLoadOptions {

@@ -51,5 +51,5 @@ function isPoolingError(error: unknown): error is ArgumentError {
 
 function poolingSuggestion(model: string | undefined): Suggestion {
   const flags = ['--pooling', 'last'];
-  return model === undefined ? ['embed', ...flags, '-p', 'TEXT'] : { argument: model, instead: [model, ...flags] };
+  return model === undefined ? { after: flags } : { argument: model, instead: [model, ...flags] };
 }

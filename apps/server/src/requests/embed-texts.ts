@@ -42,14 +42,15 @@ export async function embedTexts(
   }
 }
 
-/** The engine calls the inputs `texts[index]`. */
+/** The engine calls the inputs `texts[index]`, and options and outputs as in JavaScript. */
 function inputError(error: unknown): Error | undefined {
   if (CapacityError.isInstance(error) && error.unit === 'tokens') {
     return contextExceeded(error.resource.replace(/^texts/, 'input'), error.needed, error.available);
   }
   if (ArgumentError.isInstance(error) && /^(texts|(outputs|promptName)$)/.test(error.argument)) {
     const param = error.argument.replace(/^texts/, 'input').replace('promptName', 'prompt_name');
-    return badRequest(param, `expected ${error.expected}, got ${error.actual}`, 'invalid_value');
+    const message = `expected ${error.expected.replace(' in embedTexts', '')}, got ${error.actual}`;
+    return badRequest(param, message.replaceAll('multiVector', 'multi_vector'), 'invalid_value');
   }
   return undefined;
 }

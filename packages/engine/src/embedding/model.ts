@@ -334,7 +334,7 @@ export class TextEmbedder implements EmbeddingModel {
   /** @throws {ArgumentError} when the model has only multi-vectors, and `outputs` does not include them */
   #checkVectors(outputs: readonly TokenOutput[]): void {
     if (this.#kinds === undefined || outputs.includes('multiVector')) return;
-    const expected = `multiVector, since ${this.name} has no vectors of whole texts: embedTexts(texts, { outputs: ['multiVector'] })`;
+    const expected = `multiVector in embedTexts, since ${this.name} has no vectors of whole texts`;
     throw new ArgumentError({ argument: 'outputs', expected, actual: outputs.join(', ') || 'none' });
   }
 

@@ -173,7 +173,7 @@ describe('prompts and prefixes', () => {
 describe('refuses', () => {
   test('vectors of whole texts, other prompts, and a context that is smaller than a query', async () => {
     await using model = await load(folderOf('colbert'));
-    await expect(model.embed(['boats'])).rejects.toThrow('outputs: expected multiVector, since');
+    await expect(model.embed(['boats'])).rejects.toThrow('outputs: expected multiVector in embedTexts, since');
     await expect(model.embedTexts(['boats'], { outputs, prompt: 'x' })).rejects.toThrow('prompt: expected none');
     const unknown = model.embedTexts(['boats'], { outputs, promptName: 'passage' });
     await expect(unknown).rejects.toThrow('promptName: expected query | document, got passage');

@@ -174,9 +174,8 @@ export function settingsOf(options: TuneOptions): TuneSettings {
   };
   if (search.windows.length === 0 || heldOut.windows.length === 0)
     refuse('text', 'windows to search and to check', 'none');
-  if (numTokens < minTokens || numTokens !== Math.max(...lengths)) {
-    refuse('text', `windows of one length, at least ${minTokens} tokens`, lengths.join(', '));
-  }
+  if (numTokens !== Math.max(...lengths)) refuse('text', 'windows of one length', lengths.join(', '));
+  if (numTokens < minTokens) refuse('text', `windows of at least ${minTokens} tokens`, numTokens);
   const numDecoded = options.numDecoded ?? Math.min(256, Math.floor(numTokens / 4));
   for (const [name, count] of Object.entries({ numRows, numRounds, numDecoded, numCases })) {
     if (!Number.isSafeInteger(count) || count < 1) refuse(name, 'a positive integer', count);

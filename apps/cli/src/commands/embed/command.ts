@@ -1,6 +1,7 @@
 /** `winnow embed`: texts to vectors. */
 import type { Command } from 'commander';
-import type { EmbeddingModel, TextEmbedding, TokenOutput } from '@winnow/engine';
+import type { EmbeddingModel, EmbeddingProgress, TextEmbedding, TokenOutput } from '@winnow/engine';
+import { ArgumentError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../../errors/errors.js';
 import { displayName } from '../../models/model-location.js';
@@ -12,6 +13,7 @@ import { describe } from '../../flags/help.js';
 import { addModelOption, addOutputOptions, chooseModel } from '../../flags/load.js';
 import {
   addEmbeddingOptions,
+  embeddingError,
   embeddingLoadOptionsOf,
   embedOptionsOf,
   type EmbeddingFlags,
@@ -115,16 +117,21 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
   const { prompt: given, file } = flags;
   const texts = await readLines(io, { flagName: '--prompt', noun: 'texts', given, file }, signal);
   await using model = await openEmbeddingModel(modelName, embeddingLoadOptionsOf(flags), context);
-  const embedded = await model.embedTexts(texts, {
+  const options = {
     ...embedOptionsOf(flags),
     ...(flags.normalize ? {} : { normalize: false }),
     outputs,
     signal,
-    onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'texts'),
+    onProgress: ({ embeddedTexts, totalTexts }: EmbeddingProgress) =>
+      progress.show('embed', embeddedTexts, totalTexts, 'texts'),
+  };
+  const embedded = await model.embedTexts(texts, options).catch((error: unknown) => {
+    throw outputError(error, outputs);
   });
   progress.clear();
-  const numCut = embedded.filter(({ numDroppedTokens }) => numDroppedTokens > 0).length;
-  if (numCut > 0) warn(`${numCut} of ${texts.length} texts were truncated to ${model.contextSize} tokens`);
+  const cut = embedded.filter(({ numDroppedTokens }) => numDroppedTokens > 0);
+  // queries of ColBERT models have fewer than the context
+  if (cut[0] !== undefined) warn(`${cut.length} of ${texts.length} texts were truncated to ${cut[0].numTokens} tokens`);
   const parts =
     flags.npy === true
       ? [
@@ -148,6 +155,14 @@ function tokenOutputsOf(flags: EmbedFlags): TokenOutput[] {
   const [first] = outputs;
   if (first !== undefined && flags.json !== true) throw new UsageError(`${outputFlags[first]}: requires --json`);
   return outputs;
+}
+
+function outputError(error: unknown, asked: readonly TokenOutput[]): unknown {
+  const refused = ArgumentError.isInstance(error) && error.argument === 'outputs' ? error : undefined;
+  const output = asked.find((each) => each === refused?.actual);
+  if (refused === undefined || output === undefined)
+    return embeddingError(error, ', which --json --multi-vector prints');
+  return new UsageError(`${outputFlags[output]}: expected ${refused.expected}`);
 }
 
 /** Written in parts: the vectors of a long file would not fit into one string. */

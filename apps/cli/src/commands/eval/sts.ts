@@ -12,6 +12,7 @@ import {
   addEmbeddingOptions,
   embeddingLoadOptionsOf,
   embedOptionsOf,
+  embeddingError,
   type EmbeddingFlags,
 } from '../../flags/embedding.js';
 import { openEmbeddingModel } from '../../models/open-embedding-model.js';
@@ -54,6 +55,8 @@ async function evaluate(modelName: string | undefined, flags: EvalStsFlags, cont
     ...embedOptionsOf(flags),
     signal,
     onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'texts'),
+  }).catch((error: unknown) => {
+    throw embeddingError(error);
   });
   progress.clear();
   const { backend, pooling } = model;
