@@ -53,8 +53,9 @@ const eventsPerRead = 500;
 const jobsPerRead = 200;
 /** Maximum number of jobs that one call of the script examines, because it blocks the server. */
 const jobsPerLook = 2000;
-/** What one call changes at most, while it blocks the server. */
+/** Maximum number of changes of one call, and of characters if it has several, because it blocks the server. */
 const changesPerCall = 100;
+const charactersPerCall = 4 * 1024 * 1024;
 /** Values of a change of a holder: batch, position, token, what it is, and up to six that it needs. */
 const valuesPerChange = 10;
 
@@ -243,13 +244,24 @@ export class ScriptJobStore implements JobStore {
 
   #sendChanges(): void {
     while (this.#changes.length > 0) {
-      const sent = this.#changes.splice(0, changesPerCall);
+      const sent = this.#takeChanges();
       const values = sent.flatMap((change) => change.values);
       this.#connection.run('holder', this.#now?.() ?? '', sent.length, ...values).then(
         (states) => sent.forEach(({ resolve }, index) => resolve((states as string[])[index] as string)),
         (error: unknown) => sent.forEach(({ reject }) => reject(error)),
       );
     }
+  }
+
+  /** Takes the first changes, as many as one call may have. */
+  #takeChanges(): Change[] {
+    let [count, numCharacters] = [0, 0];
+    for (const { values } of this.#changes.slice(0, changesPerCall)) {
+      for (const value of values) numCharacters += String(value).length;
+      if (count > 0 && numCharacters > charactersPerCall) break;
+      count++;
+    }
+    return this.#changes.splice(0, count);
   }
 
   #run(name: ScriptName, ...values: readonly (string | number)[]): Promise<Reply> {
