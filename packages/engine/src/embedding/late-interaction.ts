@@ -232,13 +232,13 @@ export function textKindsOf(late: LateInteraction, tokenizer: Tokenizer, context
     const role: Role = name === 'query' ? 'query' : 'document';
     const { marker, rest } = markerOf(late.markers[role], tokenizer);
     const filled = role === 'query' ? expansion : undefined;
-    const most = filled === undefined ? maxTokens[role] : filled.isFloor ? maxTokens.query : filled.length;
+    const maxLength = filled === undefined ? maxTokens[role] : filled.isFloor ? maxTokens.query : filled.length;
     byPrompt.set(name, {
       prefix: rest + prompt,
       skippedIds: skippedIn.includes(role) ? skippedIds : new Set(),
       ...(marker === undefined ? {} : { marker }),
       // documents may have the context that the caller chose
-      ...(role === 'document' || most === undefined ? {} : { maxTokens: Math.min(most, contextSize) }),
+      ...(role === 'document' || maxLength === undefined ? {} : { maxTokens: Math.min(maxLength, contextSize) }),
       ...(filled === undefined ? {} : { expansion: { ...filled, id: maskOf(late, filled, tokenizer) } }),
     });
   }

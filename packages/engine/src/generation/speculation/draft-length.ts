@@ -22,7 +22,7 @@ const windowTokens = 64;
 /** The loss of a window that drafts may cause. */
 const allowance = windowTokens / 0.972 - windowTokens;
 /** What drafts of lookup may lose beyond it, in plain steps: a share of what the last 64 tokens have saved beyond `from`. */
-const credit = { from: 4, share: 0.4, most: 4 } as const;
+const credit = { from: 4, share: 0.4, max: 4 } as const;
 /**
  * Share of the remaining allowance, multiplied by the acceptance rate, that a draft by a model may use: only drafts that are made
  * show whether they are right.
@@ -268,7 +268,7 @@ export class DraftLength {
   #credit(): number {
     let saved = 0;
     for (const loss of this.#losses) saved -= loss;
-    return Math.min(credit.most, Math.max(0, credit.share * (saved - credit.from)));
+    return Math.min(credit.max, Math.max(0, credit.share * (saved - credit.from)));
   }
 
   /** The highest loss so far of all windows that the next token belongs to. */
