@@ -1,20 +1,13 @@
 /**
  * Layouts that differ between the formats: rotary pairs of Llama models, value heads of Qwen 3.5.
  */
-import {
-  gatheredRowsView,
-  neighborsInGguf,
-  type EmbedderDescription,
-  type Fields,
-  type ModelFile,
-  type Weight,
-} from '@winnow/models';
+import { gatheredRowsView, type EmbedderDescription, type Fields, type ModelFile, type Weight } from '@winnow/models';
 import { gatheredColumnsView } from './views.js';
 
 /** Reorders the weights of a description for the other format. */
 export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, description: EmbedderDescription): void {
   const { config } = description;
-  if (neighborsInGguf.includes(config.architecture)) {
+  if (config.neighborsInGguf === true) {
     const toNeighbors = file.format === 'safetensors';
     reorderRotary(weights, config.headDim, config.rope?.rotaryDim ?? config.headDim, toNeighbors);
   }

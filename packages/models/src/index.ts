@@ -54,7 +54,7 @@ export {
 export { addTransposedMatrices, downRowsName, feedForwardNames } from './blocks/feed-forward.js';
 export { gemma3nCutoffs } from './architectures/gemma3n-settings.js';
 export { normalCdf } from './architectures/normal-quantile.js';
-export { factorsInGguf, neighborsInGguf } from './program/tensors.js';
+export { factorsInGguf } from './program/tensors.js';
 export { falconH1FactorNames, falconH1Factors, type FalconH1Factors } from './architectures/falcon-h1-factors.js';
 export {
   embeddingBlockSize,

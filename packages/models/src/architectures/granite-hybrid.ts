@@ -57,7 +57,7 @@ export const graniteHybrid: Architecture = {
     const rotary = config.rope && rotaryOf(file.fields, config.rope);
     const feedForward = feedForwardOf(config.experts);
     return describeDecoder({
-      config,
+      config: { ...config, neighborsInGguf: true },
       weights,
       rotaries: rotary === undefined ? [] : [rotary],
       embed: (step) => embedTokens(step, embedding),

@@ -49,7 +49,7 @@ export function describeGranite(
     residualScale: residual,
   });
   return describeDecoder({
-    config,
+    config: { ...config, neighborsInGguf: true },
     weights,
     rotaries: [rotary],
     embed: (step) => embedTokens(step, embedding),

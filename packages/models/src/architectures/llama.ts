@@ -28,7 +28,8 @@ export const llama: Architecture = {
 
 /** @param imageTokenId the token that stands for a row of an image. Default: the model takes no images */
 export async function describeLlama(file: ModelFile, imageTokenId?: number): Promise<ModelDescription> {
-  const config = { ...(await configOf(file)), ...(imageTokenId === undefined ? {} : { imageTokenId }) };
+  const images = imageTokenId === undefined ? {} : { imageTokenId };
+  const config = { ...(await configOf(file)), neighborsInGguf: true, ...images } as const;
   const biases = {
     attentionBias: settingBias(file, 'attention_bias'),
     ffnBias: settingBias(file, 'mlp_bias'),

@@ -34,7 +34,8 @@ export const ministral3: Architecture = {
   hubClass: 'Ministral3ForCausalLM',
   async describe(checkpoint) {
     const file = textPartOf(checkpoint, visionLanguageParts);
-    const { config, beta } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const { config: decoder, beta } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const config = { ...decoder, neighborsInGguf: true } as const;
     const weights = collectWeights(file.store, usualTensors(file, config, {}), (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
     const layer = preNormLayer({

@@ -26,7 +26,8 @@ export const mixtral: DecoderArchitecture = {
   hubNames: ['mixtral'],
   hubClass: 'MixtralForCausalLM',
   async describe(file) {
-    const { config, experts } = await settingsOf(file);
+    const { config: decoder, experts } = await settingsOf(file);
+    const config = { ...decoder, experts, neighborsInGguf: true } as const;
     const tensors = expertDecoderTensors(file, config, experts, {}, hubNames(file));
     const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
@@ -35,7 +36,7 @@ export const mixtral: DecoderArchitecture = {
       attention: (index) => ({ rotary, window: windowOf(config, index) }),
       feedForward: feedForwardOf(experts),
     });
-    return describeDecoder({ config: { ...config, experts }, weights, rotaries: [rotary], norm: rmsNorm, layer });
+    return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
   },
 };
 

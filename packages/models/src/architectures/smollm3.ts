@@ -29,7 +29,8 @@ export const smollm3: Architecture = {
   hubClass: 'SmolLM3ForCausalLM',
   preTokenizer: 'smaug-bpe',
   async describe(file) {
-    const { config, rotaryLayers } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const { config: decoder, rotaryLayers } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
+    const config = { ...decoder, neighborsInGguf: true } as const;
     const biases = {
       attentionBias: settingBias(file, 'attention_bias'),
       ffnBias: settingBias(file, 'mlp_bias'),

@@ -5,7 +5,7 @@ import { changedRowsView } from '../file/changed-rows-view.js';
 import { reencodedView } from '../file/reencoded-view.js';
 import type { Weight } from '../file/weights.js';
 import type { EmbedderDescription, ModelDescription } from '../program/architecture.js';
-import { factorsInGguf, isUnusedKey, neighborsInGguf } from '../program/tensors.js';
+import { factorsInGguf, isUnusedKey } from '../program/tensors.js';
 import { plainHubName } from './lora-names.js';
 import type { Lora, LoraPart } from './lora.js';
 
@@ -109,8 +109,7 @@ function placedParts(
     begin += numOutputs;
     const own = name.replace(/\.weight$/, '');
     // the formats order the rows of q and k differently
-    const isPermuted =
-      lora.format !== format && neighborsInGguf.includes(config.architecture) && /\.attn_[qk]$/.test(own);
+    const isPermuted = lora.format !== format && config.neighborsInGguf === true && /\.attn_[qk]$/.test(own);
     const permuted = isPermuted ? permutedRows(b, part.rank, config.headDim, format === 'gguf') : b;
     return [own, { ...part, numOutputs, b: permuted }];
   });

@@ -77,6 +77,11 @@ export interface DecoderConfig {
   readonly activation: ActivationKind;
   /** Absent for models with learned positions. */
   readonly rope?: RopeConfig;
+  /**
+   * GGUF files of the architecture have other rotary pairs than its checkpoints: neighbors instead of halves, by permuted
+   * rows of q and k. Default: both formats have the same.
+   */
+  readonly neighborsInGguf?: true;
   /** Number of keys visible to a query, itself included; 0 for all. */
   readonly slidingWindow: number;
   /** Which layers use the sliding window. Default: all. */

@@ -261,16 +261,5 @@ export function isPredictorTensor(name: string, { numLayers }: DecoderConfig): b
   return name.startsWith('mtp.') || (layer !== undefined && Number(layer) >= numLayers);
 }
 
-/** Architectures whose checkpoints have split-half rotary pairs, and whose GGUF files have interleaved ones (permuted rows of q and k). */
-export const neighborsInGguf: readonly string[] = [
-  'llama',
-  'mistral3',
-  'mixtral',
-  'granite',
-  'granitemoe',
-  'granitehybrid',
-  'smollm3',
-];
-
 /** Architectures whose GGUF files fold the factors of config.json into the weights. */
 export const factorsInGguf: readonly string[] = ['falcon-h1'];
