@@ -91,7 +91,7 @@ export const optionsHelp = `options
   --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
   --native                   use native kernels; gemm, gemv, experts, attention, sparse-attention and ffn
                              also measure those of WebAssembly; WINNOW_NATIVE=avx2 selects a level
-  --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly
+  --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly, for each policy
   --visited-keys             prefill, decode: also measure Winnow while it counts visited keys, as for the live view of the page
   --rounds <n>               measured runs of each contender
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, load

@@ -1,4 +1,5 @@
 /** Common code of decode, prefill and agreement: a model loaded in Winnow and, on request, in a peer. */
+import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Model, type ModelLocation, type Session } from '@winnow/engine';
 import { createRng, isDType, type DType } from '@winnow/tensor';
@@ -20,7 +21,7 @@ export interface LoadedContenders {
   /** The first of them. */
   readonly session: Session;
   readonly peer: Peer | undefined;
-  /** All other contenders: the peer, the program of `--peer-binary`, and Winnow with other policies, `--wasm` and `--visited-keys`. */
+  /** All other contenders: the peer, the program of `--peer-binary`, and Winnow with `--wasm`, `--visited-keys` and other policies. */
   readonly others: readonly SpeedPeer[];
   readonly threads: number;
   /** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
@@ -29,6 +30,7 @@ export interface LoadedContenders {
 }
 
 const demoName = 'winnow-tiny';
+const wasmName = 'wasm kernels';
 /** Tokens per block of the engine's cache. */
 const kvBlockSize = 64;
 
@@ -73,11 +75,21 @@ export async function loadContenders(
       }
     });
     const peer = await openPeers(context, { modelPath: String(location), contextSizes, threads }, others);
-    const addWinnow = async (label: string, choice: OwnChoice): Promise<void> =>
-      void others.push(new OtherWinnow(label, await loadOwn(context, location, contextSizes, choice)));
-    for (const other of otherPolicies) await addWinnow(other, { attention: other });
-    if (options.wasm) await addWinnow('wasm kernels', { attention, isNative: false });
-    if (options.visitedKeys) await addWinnow('visited keys counted', { attention, visitedKeys: true });
+    const addWinnow = async (
+      label: string,
+      choice: OwnChoice,
+      like?: readonly Session[],
+    ): Promise<readonly Session[]> => {
+      const own = await loadOwn(context, location, contextSizes, choice);
+      others.push(new OtherWinnow(label, own, like));
+      return own.sessions;
+    };
+    if (options.wasm) await addWinnow(wasmName, { attention, isNative: false }, sessions);
+    if (options.visitedKeys) await addWinnow('visited keys counted', { attention, visitedKeys: true }, sessions);
+    for (const other of otherPolicies) {
+      const like = await addWinnow(other, { attention: other });
+      if (options.wasm) await addWinnow(`${other}, ${wasmName}`, { attention: other, isNative: false }, like);
+    }
     return {
       name: [`${name} ${dtype}`, ...(attention === undefined ? [] : [attention]), threadsText(threads)].join(', '),
       model,
@@ -86,10 +98,7 @@ export async function loadContenders(
       peer,
       others,
       threads,
-      tokens(count) {
-        const rng = createRng(11);
-        return Array.from({ length: count }, () => firstWordId + rng.nextInt(shape.vocabSize - firstWordId));
-      },
+      tokens: (count) => randomTokens(shape.vocabSize, count),
       dispose,
     };
   } catch (error) {
@@ -98,10 +107,15 @@ export async function loadContenders(
   }
 }
 
+function randomTokens(vocabSize: number, count: number): number[] {
+  const rng = createRng(11);
+  return Array.from({ length: count }, () => firstWordId + rng.nextInt(vocabSize - firstWordId));
+}
+
 interface OwnModel {
   readonly model: Model;
   /** One per context size. */
-  readonly sessions: readonly Session[];
+  readonly sessions: Session[];
   readonly close: () => Promise<void>;
 }
 
@@ -147,17 +161,26 @@ class OtherWinnow implements SpeedPeer {
   readonly name: string;
   readonly cpuMs = 0; // part of this process
   readonly #own: OwnModel;
+  readonly #like: readonly Session[] | undefined;
   readonly #contexts: (readonly number[])[] = [];
   #numPrompts = 0;
 
-  constructor(name: string, own: OwnModel) {
+  /** @param like sessions of a faster model with the same policy, whose contexts are copied instead of computed again */
+  constructor(name: string, own: OwnModel, like?: readonly Session[]) {
     this.name = name;
     this.#own = own;
+    this.#like = like;
   }
 
   async setContext(slot: number, tokens: readonly number[]): Promise<void> {
     this.#contexts[slot] = tokens;
-    await greedy(this.#own.sessions[slot]!, tokens, 1);
+    const { model, sessions } = this.#own;
+    const like = this.#like?.[slot];
+    if (like === undefined) return void (await greedy(sessions[slot]!, tokens, 1));
+    const saved = memorySink();
+    await like.save(saved);
+    sessions[slot]!.dispose();
+    sessions[slot] = await model.restoreSession(memorySource(saved.toBytes()));
   }
 
   prefill(tokens: readonly number[]): Promise<{ timeMs: number }> {
