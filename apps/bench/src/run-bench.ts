@@ -30,6 +30,7 @@ import { load } from './suites/load.js';
 import { memories } from './suites/memories.js';
 import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
+import { profile } from './suites/profile.js';
 import { roofline } from './suites/roofline.js';
 import { experts } from './suites/experts.js';
 import { sparseAttention } from './suites/sparse-attention.js';
@@ -48,6 +49,7 @@ export const suites: readonly Suite[] = [
   ffnTokens,
   fusions,
   prefill,
+  profile,
   decode,
   speculation,
   load,

@@ -111,6 +111,11 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['a template of nested loops', '50 ms'],
   ],
   prefill: [['winnow-tiny f16, 2 threads @32', 'f32 relaxed madd, 2 threads']],
+  profile: [
+    ['winnow-tiny f16, 2 threads @16', 'all ops'],
+    ['winnow-tiny f16, 2 threads @64: dense attention', 'f32 relaxed madd, 2 threads'],
+    ['winnow-tiny f16, 2 threads @64: floor', 'the whole prompt'],
+  ],
   memories: [
     ['winnow-tiny f16, 2 threads, 1 memory', 'memory read, 2 threads'],
     ['winnow-tiny f16, 2 threads, 6 memories: time per token', '1 of them'],
@@ -134,7 +139,15 @@ const threadsOf: Readonly<Record<string, readonly number[]>> =
     ? {}
     : {
         ...{ gemv: [1], experts: [1], attention: [1], 'sparse-attention': [1], ffn: [1] },
-        ...{ 'ffn-tokens': [2], fusions: [2], prefill: [2], memories: [2], decode: [2], speculation: [2] },
+        ...{
+          'ffn-tokens': [2],
+          fusions: [2],
+          prefill: [2],
+          profile: [2],
+          memories: [2],
+          decode: [2],
+          speculation: [2],
+        },
       };
 
 const measured = suites.filter(({ name }) => name !== 'agreement');

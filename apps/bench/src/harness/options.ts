@@ -91,18 +91,18 @@ export const optionsHelp = `options
   --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
   --native                   use native kernels; gemm, gemv, experts, attention, sparse-attention and ffn
                              also measure those of WebAssembly; WINNOW_NATIVE=avx2 selects a level
-  --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly, for each policy
+  --wasm                     prefill, decode, profile: with --native, also measure the kernels of WebAssembly, for each policy
   --visited-keys             prefill, decode: also measure Winnow while it counts visited keys, as for the live view of the page
   --rounds <n>               measured runs of each contender
-  --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, load
+  --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, profile, load
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
-  --tokens 128,512,...       rows of gemm, prompt lengths of prefill, long contexts of kv (200000, 1048576)
+  --tokens 128,512,...       rows of gemm, prompt lengths of prefill and profile, long contexts of kv (200000, 1048576)
   --contexts 128,8192,...    keys of attention, context of decode
-  --models tinyllama-1.1b,.. model shapes of prefill, decode, load, agreement; tinyllama-1.1b/4 has 4 of the layers
+  --models tinyllama-1.1b,.. model shapes of prefill, decode, profile, load, agreement; tinyllama-1.1b/4 has 4 of the layers
   --kv f32|f16|q8_0          dtype of the cache (default f32)
-  --attention <policies>     attention policy of prefill and decode, such as decode=page-topk:budget=32 (default dense);
+  --attention <policies>     attention policy of prefill, decode and profile, such as decode=page-topk:budget=32 (default dense);
                              'A|B' measures A and B alternately
-  --batch <n>                tokens per step of prefill (default 64)
+  --batch <n>                tokens per step of prefill and profile (default 64)
   --peer node-llama-cpp|wllama  also measure that package, alternately; installs it into the peer folder if it is missing.
                              wllama runs in headless Chromium, and so does Winnow then (prefill and decode)
   --peer-flash               enable flash attention of the peer

@@ -24,7 +24,7 @@ export interface LoadedContenders {
   /** All other contenders: the peer, the program of `--peer-binary`, and Winnow with `--wasm`, `--visited-keys` and other policies. */
   readonly others: readonly SpeedPeer[];
   readonly threads: number;
-  /** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
+  /** See `randomTokens`. */
   tokens(count: number): number[];
   dispose(): Promise<void>;
 }
@@ -50,14 +50,12 @@ export function* modelCases({ options }: SuiteContext): Generator<ModelCase> {
 /** Loads one case with a session per context size. Uses the demo model itself unless a peer has to read it. */
 export async function loadContenders(
   context: SuiteContext,
-  { name, dtype }: { name: string; dtype: DType },
+  { name, dtype }: ModelCase,
   contextSizes: readonly number[],
 ): Promise<LoadedContenders> {
   const { options, say } = context;
   const threads = options.threads.at(-1) ?? 1;
-  const isDemo = name === demoName && dtype === 'f16' && options.peer === undefined && options.peerBinary === undefined;
-  const shape = modelShape(name);
-  const location: ModelLocation = isDemo ? demoModelUrl : await syntheticModel(shape, dtype, options.modelsFolder, say);
+  const location = await locationOf(context, { name, dtype });
   const { attention, otherPolicies } = options;
   const closers: (() => Promise<void>)[] = [];
   const dispose = async (): Promise<void> => {
@@ -98,7 +96,7 @@ export async function loadContenders(
       peer,
       others,
       threads,
-      tokens: (count) => randomTokens(shape.vocabSize, count),
+      tokens: (count) => randomTokens(model.config.vocabSize, count),
       dispose,
     };
   } catch (error) {
@@ -107,9 +105,27 @@ export async function loadContenders(
   }
 }
 
-function randomTokens(vocabSize: number, count: number): number[] {
+/** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
+export function randomTokens(vocabSize: number, count: number): number[] {
   const rng = createRng(11);
   return Array.from({ length: count }, () => firstWordId + rng.nextInt(vocabSize - firstWordId));
+}
+
+/** Loads a model that counts the time of its ops. */
+export async function loadProfiled(
+  context: SuiteContext,
+  modelCase: ModelCase,
+  contextSize: number,
+  isNative: boolean,
+): Promise<OwnModel> {
+  const { attention } = context.options;
+  return loadOwn(context, await locationOf(context, modelCase), [contextSize], { attention, isNative, profile: true });
+}
+
+async function locationOf({ options, say }: SuiteContext, { name, dtype }: ModelCase): Promise<ModelLocation> {
+  const hasPeer = options.peer !== undefined || options.peerBinary !== undefined;
+  if (name === demoName && dtype === 'f16' && !hasPeer) return demoModelUrl;
+  return syntheticModel(modelShape(name), dtype, options.modelsFolder, say);
 }
 
 interface OwnModel {
@@ -125,13 +141,15 @@ interface OwnChoice {
   readonly isNative?: boolean;
   /** Whether to count visited keys, as the page's live view does. Default: false. */
   readonly visitedKeys?: boolean;
+  /** Whether to count the time of ops. Default: false. */
+  readonly profile?: boolean;
 }
 
 async function loadOwn(
   { options, createBackend }: SuiteContext,
   location: ModelLocation,
   contextSizes: readonly number[],
-  { attention, isNative, visitedKeys = false }: OwnChoice,
+  { attention, isNative, visitedKeys = false, profile = false }: OwnChoice,
 ): Promise<OwnModel> {
   const backend = await createBackend(options.threads.at(-1) ?? 1, 'default', isNative);
   try {
@@ -142,6 +160,7 @@ async function loadOwn(
     const chosen = {
       kvCache: { dtype: kvDType },
       trace: { visitedKeys },
+      profile,
       ...(attention === undefined ? {} : { attention }),
     };
     const model = await loadModel(location, { backend, context: contextSize, batchSize, maxSessions, ...chosen });
