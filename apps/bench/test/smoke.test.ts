@@ -125,7 +125,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['winnow-tiny f16, 2 threads @16', 'visited keys counted'],
     ['winnow-tiny f16, 2 threads @64: beyond @16', 'the total time per token @64'],
   ],
-  load: [['winnow-tiny f16, 2 threads', 'reading the file into new memory']],
+  load: [
+    ['winnow-tiny f16, 2 threads', 'reading the file into new memory'],
+    ['winnow-tiny f16, 2 threads: reading', 'the whole time'],
+  ],
   speculation: [
     ['lookup, copying, demo model f16, 2 threads', 'plain decoding'],
     ['self, new text, demo model f16, 2 threads: slowest 64 tokens', 'plain decoding'],

@@ -19,18 +19,35 @@ export interface LoadTask {
 export interface LoadOutcome {
   readonly timeMs: number;
   readonly cpuMs: number;
+  /** Milliseconds of each part of the time, in this order. */
+  readonly phasesMs: Readonly<Record<LoadPhase, number>>;
 }
+
+export type LoadPhase = 'opening' | 'reading' | 'preparing' | 'first token';
 
 async function loadAndAnswer(task: LoadTask): Promise<LoadOutcome> {
   const startMs = performance.now();
   const backend = await createBackend(task.backend, task.numThreads, 'default', task.native);
-  const model = await loadModel(task.path, { backend, context: task.contextSize });
+  let firstReadMs = 0;
+  let lastReadMs = 0;
+  const onProgress = (): void => {
+    lastReadMs = performance.now();
+    firstReadMs ||= lastReadMs;
+  };
+  const model = await loadModel(task.path, { backend, context: task.contextSize, onProgress });
+  const loadedMs = performance.now();
   await greedy(model.createSession(), task.prompt, 1);
-  const timeMs = performance.now() - startMs;
+  const endMs = performance.now();
   await model.dispose();
   await backend.dispose();
   const { user, system } = process.cpuUsage();
-  return { timeMs, cpuMs: (user + system) / 1000 };
+  const phasesMs = {
+    opening: firstReadMs - startMs,
+    reading: lastReadMs - firstReadMs,
+    preparing: loadedMs - lastReadMs,
+    'first token': endMs - loadedMs,
+  };
+  return { timeMs: endMs - startMs, cpuMs: (user + system) / 1000, phasesMs };
 }
 
 const outcome = await loadAndAnswer(JSON.parse(process.argv[2] ?? '') as LoadTask);

@@ -4,7 +4,7 @@ import { open } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Figure } from '../harness/figure.js';
-import { measure, type Contender } from '../harness/measure.js';
+import { measure, timingOf, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { modelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
@@ -30,8 +30,14 @@ async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase):
   const { options, say } = context;
   const threads = options.threads.at(-1) ?? 1;
   const modelPath = await syntheticModel(modelShape(name), dtype, options.modelsFolder, say);
+  const outcomes: LoadOutcome[] = [];
+  const loadOnce = async (): Promise<number> => {
+    const outcome = await loadOwn(context, modelPath, threads);
+    outcomes.push(outcome);
+    return outcome.timeMs;
+  };
   const contenders: Record<string, Contender> = {
-    winnow: { run: () => loadOwn(context, modelPath, threads) },
+    winnow: { run: loadOnce },
     file: { run: () => readFile(modelPath) },
   };
   const peerName = 'node-llama-cpp';
@@ -39,7 +45,8 @@ async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase):
     const modulePath = await installPeer(options.peerFolder, say);
     contenders[peerName] = { run: () => loadPeer(context, modulePath, modelPath, threads) };
   }
-  const timings = await measure(contenders, measureOptions(options, 5));
+  const measuring = measureOptions(options, 5);
+  const timings = await measure(contenders, measuring);
   const { medianMs: value, minMs: best } = timings['winnow']!;
   const figure = { suite, case: `${name} ${dtype}, ${threadsText(threads)}`, unit: 'ms' };
   yield {
@@ -51,6 +58,12 @@ async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase):
   };
   const other = timings[peerName];
   if (other !== undefined) yield { ...figure, value, best, ratio: value / other.medianMs, ratioOf: peerName };
+  const measured = outcomes.slice(measuring.warmups);
+  for (const phase of ['opening', 'reading', 'preparing', 'first token'] as const) {
+    const { medianMs, minMs } = timingOf(measured.map(({ phasesMs }) => phasesMs[phase]));
+    const part = { case: `${figure.case}: ${phase}`, value: medianMs, best: minMs };
+    yield { ...figure, ...part, ratio: medianMs / value, ratioOf: 'the whole time' };
+  }
 }
 
 /** Loads Winnow in a new process, whose start is not part of the time. */
@@ -58,15 +71,15 @@ async function loadOwn(
   { options, nativeLevel, addOwnMs }: SuiteContext,
   path: string,
   numThreads: number,
-): Promise<number> {
+): Promise<LoadOutcome> {
   const { backend } = options;
   const task: LoadTask = { path, backend, native: nativeLevel ?? false, numThreads, contextSize, prompt };
   const file = import.meta.url.endsWith('.ts') ? './load-child.ts' : './load-child.js';
   const child = fileURLToPath(new URL(file, import.meta.url));
   const { stdout } = await promisify(execFile)(process.execPath, [child, JSON.stringify(task)]);
-  const { timeMs, cpuMs } = JSON.parse(stdout) as LoadOutcome;
-  addOwnMs(cpuMs);
-  return timeMs;
+  const outcome = JSON.parse(stdout) as LoadOutcome;
+  addOwnMs(outcome.cpuMs);
+  return outcome;
 }
 
 /** Loads the peer, also in a new process. */
