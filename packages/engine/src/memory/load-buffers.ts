@@ -17,8 +17,11 @@ export interface LoadProgress {
   readonly totalBytes: number;
 }
 
-/** Concurrent reads of weights: a single copy does not saturate memory bandwidth, and disks and servers have latency. */
-const maxReads = 2;
+/**
+ * Concurrent reads of weights: a single copy does not saturate memory bandwidth, disks and servers have latency, and two leave a
+ * core idle between a read and the next one.
+ */
+const maxReads = 4;
 
 interface LoadBuffersOptions {
   readonly signal?: AbortSignal;
