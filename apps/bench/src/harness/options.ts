@@ -97,7 +97,7 @@ export const optionsHelp = `options
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, profile, load
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
   --tokens 128,512,...       rows of gemm, prompt lengths of prefill and profile, long contexts of kv (200000, 1048576)
-  --contexts 128,8192,...    keys of attention, context of decode
+  --contexts 128,8192,...    keys of attention, context of decode, and of profile, which then generates tokens instead of prompts
   --models tinyllama-1.1b,.. model shapes of prefill, decode, profile, load, agreement; tinyllama-1.1b/4 has 4 of the layers
   --kv f32|f16|q8_0          dtype of the cache (default f32)
   --attention <policies>     attention policy of prefill, decode and profile, such as decode=page-topk:budget=32 (default dense);

@@ -13,7 +13,13 @@ const minShare = 0.005;
 /** The share of the multiply-add peak at which attention counts in the floor. */
 const floorShare = 0.8;
 
-/** The prompts of `--tokens`, one run each; the floor of the others takes the products' rate from the shortest one. */
+/** Number of tokens that are generated after each of `--contexts`. */
+const numGenerated = 16;
+
+/**
+ * The prompts of `--tokens`, one run each; the floor of the others takes the products' rate from the shortest one. With `--contexts`
+ * instead tokens that are generated after these.
+ */
 export const profile: Suite = {
   name: suite,
   summary: 'time of prompts by op, rates of products and attention, and the floor of a long prompt',
@@ -21,7 +27,8 @@ export const profile: Suite = {
     const { options } = context;
     const sides = sidesOf(context).filter(({ isNative }) => isNative === options.native || options.wasm);
     for (const modelCase of modelCases(context)) {
-      for (const side of sides) yield* profileModel(context, modelCase, side);
+      const profileOne = options.contexts === undefined ? profilePrompts : profileTokens;
+      for (const side of sides) yield* profileOne(context, modelCase, side);
     }
   },
 };
@@ -40,7 +47,7 @@ interface PromptProfile {
   readonly attentionFlops: number | undefined;
 }
 
-async function* profileModel(context: SuiteContext, modelCase: ModelCase, side: Side): AsyncIterable<Figure> {
+async function* profilePrompts(context: SuiteContext, modelCase: ModelCase, side: Side): AsyncIterable<Figure> {
   const { options, machine } = context;
   const threads = options.threads.at(-1) ?? 1;
   const lengths = (options.tokens ?? (options.quick ? [16, 64] : [512, 8192])).toSorted((a, b) => a - b);
@@ -54,9 +61,7 @@ async function* profileModel(context: SuiteContext, modelCase: ModelCase, side: 
     for (const [index, length] of lengths.entries()) {
       const found = await promptProfile(model, session, length, index + 1);
       const rates = await ratesOf([products, floats]);
-      const policy = options.attention === undefined ? '' : `, ${options.attention}`;
-      const name = `${modelCase.name} ${modelCase.dtype}${policy}, ${threadsText(threads)}${side.label} @${length}`;
-      yield* figuresOf(name, found, shortest, [
+      yield* figuresOf(nameOf(context, modelCase, side, length), found, shortest, [
         [products, rates[0] as number],
         [floats, rates[1] as number],
       ]);
@@ -65,6 +70,35 @@ async function* profileModel(context: SuiteContext, modelCase: ModelCase, side: 
   } finally {
     await close();
   }
+}
+
+async function* profileTokens(context: SuiteContext, modelCase: ModelCase, side: Side): AsyncIterable<Figure> {
+  const contexts = context.options.contexts ?? [];
+  const { model, sessions, close } = await loadProfiled(
+    context,
+    modelCase,
+    Math.max(...contexts) + numGenerated,
+    side.isNative,
+  );
+  const session = sessions[0] as Session;
+  try {
+    for (const length of contexts) {
+      session.reset();
+      const prompt = randomTokens(model.config.vocabSize, length);
+      await greedy(session, prompt, numGenerated);
+      const before = totals(model);
+      // the last token of the prompt is recomputed
+      const { timeMs } = await greedy(session, prompt, numGenerated);
+      yield* timesOf(nameOf(context, modelCase, side, length), timeMs, opsSince(before, model), numGenerated);
+    }
+  } finally {
+    await close();
+  }
+}
+
+function nameOf({ options }: SuiteContext, { name, dtype }: ModelCase, { label }: Side, length: number): string {
+  const policy = options.attention === undefined ? '' : `, ${options.attention}`;
+  return `${name} ${dtype}${policy}, ${threadsText(options.threads.at(-1) ?? 1)}${label} @${length}`;
 }
 
 /** Operations per millisecond. */
@@ -81,14 +115,19 @@ async function promptProfile(model: Model, session: Session, numTokens: number, 
   session.reset();
   const prompt = uniquePrompt(randomTokens(model.config.vocabSize, numTokens), index);
   const { timeMs } = await greedy(session, prompt, 1);
+  const ops = opsSince(before, model);
+  const { numLayers, numHeads, headDim } = model.config;
+  const attentionFlops = 2 * numTokens * (numTokens + 1) * numLayers * numHeads * headDim;
+  return { numTokens, timeMs, ops, attentionFlops: model.attention === 'dense' ? attentionFlops : undefined };
+}
+
+function opsSince(before: ReadonlyMap<string, OpTime>, model: Model): Map<string, OpTime> {
   const ops = new Map<string, OpTime>();
   for (const [op, { timeMs: end, flops }] of totals(model)) {
     const { timeMs: begin = 0, flops: earlier = 0 } = before.get(op) ?? {};
     ops.set(op, { timeMs: end - begin, flops: flops - earlier });
   }
-  const { numLayers, numHeads, headDim } = model.config;
-  const attentionFlops = 2 * numTokens * (numTokens + 1) * numLayers * numHeads * headDim;
-  return { numTokens, timeMs, ops, attentionFlops: model.attention === 'dense' ? attentionFlops : undefined };
+  return ops;
 }
 
 function totals(model: Model): Map<string, OpTime> {
@@ -100,7 +139,7 @@ function totals(model: Model): Map<string, OpTime> {
   return sums;
 }
 
-function sumOf({ ops }: PromptProfile, isIncluded: (op: string) => boolean): OpTime {
+function sumOf(ops: ReadonlyMap<string, OpTime>, isIncluded: (op: string) => boolean): OpTime {
   const sum: OpTime = { timeMs: 0, flops: 0 };
   for (const [op, { timeMs, flops }] of ops) {
     if (!isIncluded(op)) continue;
@@ -115,30 +154,46 @@ const isProduct = (op: string): boolean => /matmul/i.test(op);
 
 type Peak = readonly [probe: Probe, opsPerMs: number];
 
+/** Times of ops, per token if there are several runs of one. */
+function* timesOf(
+  name: string,
+  timeMs: number,
+  ops: ReadonlyMap<string, OpTime>,
+  numTokens: number | undefined,
+): Generator<Figure> {
+  const all = sumOf(ops, () => true).timeMs;
+  const line = (caseName: string, opMs: number): Figure => {
+    const value = opMs / (numTokens ?? 1);
+    const unit = numTokens === undefined ? 'ms' : 'ms/token';
+    return { suite, case: `${name}${caseName}`, value, best: value, unit, ratio: opMs / all, ratioOf: 'all ops' };
+  };
+  yield line('', timeMs);
+  const isLarge = (op: string): boolean => (ops.get(op) as OpTime).timeMs >= minShare * all;
+  for (const [op, { timeMs: opMs }] of [...ops].toSorted(([, a], [, b]) => b.timeMs - a.timeMs)) {
+    if (isLarge(op)) yield line(`: ${op}`, opMs);
+  }
+  yield line(': other ops', sumOf(ops, (op) => !isLarge(op)).timeMs);
+}
+
 function* figuresOf(
   name: string,
   found: PromptProfile,
   shortest: PromptProfile | undefined,
   [products, floats]: readonly [Peak, Peak],
 ): Generator<Figure> {
-  const all = sumOf(found, () => true).timeMs;
-  const line = (caseName: string, value: number, unit: string, ratio: number, ratioOf: string): Figure => ({
-    ...{ suite, case: `${name}${caseName}`, value, best: value, unit, ratio, ratioOf },
-  });
-  yield line('', found.timeMs, 'ms', found.timeMs / all, 'all ops');
-  const byTime = [...found.ops].toSorted(([, a], [, b]) => b.timeMs - a.timeMs);
-  const isLarge = (op: string): boolean => (found.ops.get(op) as OpTime).timeMs >= minShare * all;
-  for (const [op, { timeMs }] of byTime) if (isLarge(op)) yield line(`: ${op}`, timeMs, 'ms', timeMs / all, 'all ops');
-  const small = sumOf(found, (op) => !isLarge(op)).timeMs;
-  yield line(': other ops', small, 'ms', small / all, 'all ops');
-  const rate = (part: string, perMs: number, [{ name: peak, unit, threads }, peakPerMs]: Peak): Figure =>
-    line(`: ${part}`, perMs / 1e6, unit, perMs / peakPerMs, `${peak}, ${threadsText(threads)}`);
-  const matmuls = sumOf(found, isProduct);
+  yield* timesOf(name, found.timeMs, found.ops, undefined);
+  const rate = (part: string, perMs: number, [{ name: peak, unit, threads }, peakPerMs]: Peak): Figure => {
+    const value = perMs / 1e6;
+    const ratio = { ratio: perMs / peakPerMs, ratioOf: `${peak}, ${threadsText(threads)}` };
+    return { suite, case: `${name}: ${part}`, value, best: value, unit, ...ratio };
+  };
+  const matmuls = sumOf(found.ops, isProduct);
   yield rate('products', matmuls.flops / matmuls.timeMs, products);
   if (found.attentionFlops === undefined) return;
-  yield rate('dense attention', found.attentionFlops / sumOf(found, isAttention).timeMs, floats);
+  yield rate('dense attention', found.attentionFlops / sumOf(found.ops, isAttention).timeMs, floats);
   if (shortest === undefined) return;
-  const productsMs = (sumOf(shortest, isProduct).timeMs / shortest.numTokens) * found.numTokens;
+  const productsMs = (sumOf(shortest.ops, isProduct).timeMs / shortest.numTokens) * found.numTokens;
   const floorMs = productsMs + found.attentionFlops / (floorShare * floats[1]);
-  yield line(': floor', floorMs, 'ms', floorMs / found.timeMs, 'the whole prompt');
+  const ratio = { ratio: floorMs / found.timeMs, ratioOf: 'the whole prompt' };
+  yield { suite, case: `${name}: floor`, value: floorMs, best: floorMs, unit: 'ms', ...ratio };
 }
