@@ -2,8 +2,8 @@
 #pragma once
 
 namespace WINNOW_NAMESPACE {
-/** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of the registers. */
-template <int BITS> constexpr int ROW_VECTORS = LANES == 16 ? 2 : 1;
+/** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of 32 registers; of 16, they stay in the L1 cache. */
+template <int BITS> constexpr int ROW_VECTORS = 2;
 /** Bytes of the codes of a block of 32 activations in the form for weights of BITS bits. */
 template <int BITS> constexpr int CODE_BYTES = 32;
 /** The initial sum for unsigned codes of q8_0 is this times the sum of the codes of activations. */
@@ -21,8 +21,8 @@ template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT
   return sum;
 }
 
-/** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products. */
-constexpr int TILE_TOKENS = 2;
+/** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products and to load codes once for all of them. */
+constexpr int TILE_TOKENS = LANES == 16 ? 2 : 4;
 
 /**
  * Adds the products of words [FROM, TO) of blocks: a lane's four codes, unsigned with BITS bits, times four activations of each
