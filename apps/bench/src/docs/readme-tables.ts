@@ -11,8 +11,10 @@ interface RowSource {
   readonly suite: string;
   readonly caseName: string;
   readonly peer: string;
-  /** Whether the file has Winnow's figure with native kernels, with those of WebAssembly, or with both in turns. */
-  readonly kernels: 'both' | 'native' | 'WebAssembly';
+  /** Whether the file has Winnow's figure with the kernels of WebAssembly only, or also with native ones in turns. */
+  readonly kernels: 'both' | 'WebAssembly';
+  /** The name of Winnow with another policy than that of the case, measured in turns with it. */
+  readonly contender?: string;
 }
 
 interface Machine {
@@ -21,53 +23,41 @@ interface Machine {
   readonly folder: string;
 }
 
-const zen5 = { name: 'EPYC (Zen 5)', folder: '2026-11-24-epyc-2-cores' };
-const zen5Again = { name: 'EPYC (Zen 5)', folder: '2026-11-29-zen5-2-cores' };
-const zen5Latest = { name: 'EPYC (Zen 5)', folder: '2026-11-30-zen5-2-cores' };
-const zen4 = { name: 'EPYC (Zen 4)', folder: '2026-11-29-epyc-2-cores' };
+const zen4 = { name: 'EPYC (Zen 4)', folder: '2026-11-30-zen4-2-cores' };
 const xeon = { name: 'Xeon', folder: '2026-11-21-xeon-2-cores' };
 const llama = 'tinyllama-1.1b q8_0';
 const smol = 'smollm2-135m q8_0, 2 threads, Chromium 156';
-const prefillOfDecode = 'prefill=streaming:window=1024,sinks=4';
-const native = { peer: 'node-llama-cpp', kernels: 'both' } as const;
-const onXeon = { peer: 'node-llama-cpp', machine: xeon, kernels: 'WebAssembly' } as const;
+const onZen4 = { peer: 'node-llama-cpp', machine: zen4, kernels: 'both' } as const;
 const inBrowser = { file: 'browser', peer: 'wllama', machine: xeon, kernels: 'WebAssembly' } as const;
 const wasm = 'wasm kernels';
 
+/** After a windowed prefill of the context, as all of them were measured. */
+const decodePolicy = (policy: string): string => `prefill=streaming:window=1024,sinks=4;decode=${policy}`;
+
 const rows: readonly RowSource[] = [
   ...[128, 2048].map((length) => ({
-    ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', machine: zen4, ...native },
+    ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', ...onZen4 },
+    caseName: `${llama}, 2 threads @${length}`,
+  })),
+  ...['dense', 'streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
+    label: `1.1B, decode at 8192 tokens, ${policy === 'dense' ? policy : `\`${policy}\``}`,
+    ...{ file: 'decode-long', suite: 'decode', ...onZen4 },
+    caseName: `${llama}, ${decodePolicy('dense')}, 2 threads @8192`,
+    ...(policy === 'dense' ? {} : { contender: decodePolicy(policy) }),
+  })),
+  ...[128, 512].map((length) => ({
+    ...{ label: `1.1B, prefill of ${length} tokens`, file: 'prefill', suite: 'prefill', ...onZen4 },
     caseName: `${llama}, 2 threads @${length}`,
   })),
   {
-    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-long', suite: 'decode', machine: zen5Again },
-    ...{ peer: 'node-llama-cpp', kernels: 'native', caseName: `${llama}, 2 threads @8192` },
-  },
-  {
-    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-dense', suite: 'decode', ...onXeon },
-    caseName: `${llama}, ${prefillOfDecode};decode=dense, 2 threads @8192`,
-  },
-  {
-    ...{ label: '1.1B, prefill of 128 tokens', file: 'prefill', suite: 'prefill', machine: zen5, ...native },
-    caseName: `${llama}, 2 threads @128`,
-  },
-  {
-    ...{ label: '1.1B, prefill of 512 tokens', file: 'prefill-peers', suite: 'prefill', machine: zen4, ...native },
-    caseName: `${llama}, 2 threads @512`,
-  },
-  {
-    ...{ label: '4 layers of it, prefill of 8192 tokens, dense', suite: 'prefill', machine: zen4, ...native },
+    ...{ label: '4 layers of it, prefill of 8192 tokens, dense', suite: 'prefill', ...onZen4 },
     ...{ file: 'prefill-layers', caseName: 'tinyllama-1.1b/4 q8_0, 2 threads @8192' },
   },
   {
-    ...{ label: '1.1B, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', machine: zen5, ...native },
-    ...{ file: 'prefill-sparse', caseName: `${llama}, prefill=subquadratic:window=256, 2 threads @8192` },
+    ...{ label: '4 layers of it, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...onZen4 },
+    file: 'prefill-layers-sparse',
+    caseName: 'tinyllama-1.1b/4 q8_0, subquadratic:window=256, 2 threads @8192',
   },
-  ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
-    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode' },
-    ...{ machine: zen5Latest, ...native },
-    caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
-  })),
   ...[128, 1024].map((length) => ({
     ...{ label: `135M in Chromium, decode at ${length} tokens`, suite: 'decode', ...inBrowser },
     caseName: `${smol} @${length}`,
@@ -89,18 +79,19 @@ export function speedTable(read: ReadResults): string {
 
 /** Cells with native kernels and with those of WebAssembly, as far as measured. */
 function cellsOf(
-  { label, machine, file, suite, caseName, peer, kernels }: RowSource,
+  { label, machine, file, suite, caseName, peer, kernels, contender }: RowSource,
   { runs }: Results,
 ): readonly (readonly string[])[] {
   const figures = runs.flatMap((run) => run.figures);
   const valueOf = (name: string, ratioOf: string): number => find(figures, file, suite, name, ratioOf).value;
-  const own = valueOf(caseName, peer);
+  const own = contender === undefined ? valueOf(caseName, peer) : valueOf(`${caseName}: ${contender}`, 'winnow');
   const other = valueOf(`${caseName}: ${peer}`, 'winnow');
   const line = (name: string, value: number): string[] => {
     return [label, name, machine.name, speed(value), `${speed(other)} (${peer})`, (value / other).toFixed(2)];
   };
   if (kernels !== 'both') return [line(kernels, own)];
-  return [line('native', own), line('WebAssembly', valueOf(`${caseName}: ${wasm}`, 'winnow'))];
+  const wasmName = contender === undefined ? wasm : `${contender}, ${wasm}`;
+  return [line('native', own), line('WebAssembly', valueOf(`${caseName}: ${wasmName}`, 'winnow'))];
 }
 
 function find(figures: readonly Figure[], file: string, suite: string, caseName: string, ratioOf: string): Figure {
