@@ -2,7 +2,7 @@
  * qgemv: a few tokens of 8-bit activations times groups of four interleaved rows; decode spends most of its time here. Relaxed
  * builds stream several groups concurrently without unpacking them; others unpack each group first.
  */
-import { Q4_0, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
+import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
 import { qgemvInt16 } from './int16-dot';
 import { hasMaddubs, hasUsdot } from '../quant/int8-dot';
 import { initialOf, unpackGroup } from './unpacked-groups';
@@ -27,7 +27,9 @@ export function streamsInvariant(dtype: i32, numTokens: i32): bool {
 /** The sums of the four rows of one group; T is i16 for maddubs, else i32. */
 function groupSums<T>(dtype: i32, group: usize, numInputs: i32, x: usize, meta: usize): v128 {
   if (dtype === Q4_0) return kernels.qgemvQ4<T>(group, numInputs, x, meta);
-  if (dtype !== Q8_0) return kernels.qgemvK<T>(dtype, group, numInputs, x, meta);
+  if (dtype === Q4_K) return kernels.qgemvQ4K<T>(group, numInputs, x, meta);
+  if (dtype === Q5_K) return kernels.qgemvQ5K<T>(group, numInputs, x, meta);
+  if (dtype === Q6_K) return kernels.qgemvQ6K<T>(group, numInputs, x, meta);
   if (hasUsdot()) return kernels.qgemvQ8(group, numInputs, x, meta);
   return kernels.qgemvQ8SignMagnitude<T>(group, numInputs, x, meta);
 }
@@ -49,7 +51,9 @@ function streamSums<T>(
   to: usize,
 ): void {
   if (dtype === Q4_0) kernels.qgemvQ4x8<T>(group, stride, numInputs, x, meta, to);
-  else if (dtype !== Q8_0) kernels.qgemvKx4<T>(dtype, group, stride, numInputs, x, meta, to);
+  else if (dtype === Q4_K) kernels.qgemvQ4Kx4<T>(group, stride, numInputs, x, meta, to);
+  else if (dtype === Q5_K) kernels.qgemvQ5Kx4<T>(group, stride, numInputs, x, meta, to);
+  else if (dtype === Q6_K) kernels.qgemvQ6Kx4<T>(group, stride, numInputs, x, meta, to);
   else if (hasUsdot()) kernels.qgemvQ8x8(group, stride, numInputs, x, meta, to);
   else kernels.qgemvQ8SignMagnitudex8<T>(group, stride, numInputs, x, meta, to);
 }

@@ -10,7 +10,6 @@ import { accumulators, file, load, names, splat32, store, times } from './emit.t
 interface GroupFormat {
   readonly name: string;
   readonly doc: string;
-  readonly parameters?: string;
   /** Constants that stay in registers. */
   readonly constants: string;
   readonly blockBytes: string;
@@ -86,13 +85,19 @@ const q4: GroupFormat = {
     }),
 };
 
-/** k-quants, super-blocks of 256 columns. */
-const superBlocks: GroupFormat = {
-  ...{ name: 'K<T>', doc: 'k-quants', parameters: 'dtype: i32, ' },
-  ...{ blockBytes: 'blockBytes', columns: 256, codeBytes: 256, metaBytes: '8 * META_BYTES' },
-  ...{ constants: 'const blockBytes = bytesOf(dtype, 256) * GROUP_SIZE;', activations: '', numChains: 0 },
-  add: (accumulator) => `${accumulator} = superBlock<T>(dtype, q, x, meta, ${accumulator});`,
-};
+/** K-quants, super-blocks of 256 columns. Each has its own loops: sharing one, which chooses per block, cost q6_K up to a fifth in V8. */
+const superBlocks = ['Q4_K', 'Q5_K', 'Q6_K'].map((dtype): GroupFormat => {
+  const name = dtype.replace('_', '');
+  return {
+    ...{
+      name: `${name}<T>`,
+      doc: dtype.toLowerCase().replace('_k', '_K'),
+      blockBytes: `bytesOf(${dtype}, 256) * GROUP_SIZE`,
+    },
+    ...{ columns: 256, codeBytes: 256, metaBytes: '8 * META_BYTES', constants: '', activations: '', numChains: 0 },
+    add: (accumulator) => `${accumulator} = superBlock${name}<T>(q, x, meta, ${accumulator});`,
+  };
+});
 
 /** One token times `groups` groups, `stride` bytes apart; sums go to `to[groups][4]`, or are returned for one group. */
 function qgemv(format: GroupFormat, groups: number): string {
@@ -104,7 +109,7 @@ function qgemv(format: GroupFormat, groups: number): string {
   return `
     /** ${format.doc}: ${isSingle ? 'one group' : `${groups} groups at once`}. */
     export function qgemv${name}(
-      ${format.parameters ?? ''}p: usize, ${stride}numInputs: i32, x: usize, meta: usize${to}): ${result} {
+      p: usize, ${stride}numInputs: i32, x: usize, meta: usize${to}): ${result} {
       ${format.constants}
       ${accumulators(sums, 'f32x4.splat(0)')}
       for (let left = numInputs >> ${Math.log2(format.columns)}; left > 0; left--) {
@@ -225,16 +230,8 @@ const superBlockQ6K = `
     return fma(scales4(at, halfMask(), halfFactor()), scaled, sums);
   }`;
 
-const superBlock = `
-  /** Four rows of a super-block of a k-quant. */
-  export function superBlock<T>(dtype: i32, at: usize, x: usize, meta: usize, sums: v128): v128 {
-    if (dtype === Q4_K) return superBlockQ4K<T>(at, x, meta, sums);
-    if (dtype === Q5_K) return superBlockQ5K<T>(at, x, meta, sums);
-    return superBlockQ6K<T>(at, x, meta, sums);
-  }`;
-
 const imports = `
-  import { Q4_0_BLOCK_BYTES, Q4_K, Q5_K, Q8_0_BLOCK_BYTES, bytesOf } from '../quant/dequantize';
+  import { Q4_0_BLOCK_BYTES, Q4_K, Q5_K, Q6_K, Q8_0_BLOCK_BYTES, bytesOf } from '../quant/dequantize';
   import { GROUP_SIZE, META_BYTES, META_MINUS_32, META_MINUS_8, META_START_Q8 } from '../runtime/layout.generated';
   import { FIFTHS_AT_Q5_K, NIBBLES_AT_Q4_K, NIBBLES_AT_Q5_K, NIBBLES_AT_Q6_K } from '../runtime/layout.generated';
   import { PAIRS_AT_Q6_K, SCALES_AT_K, SCALES_AT_Q6_K } from '../runtime/layout.generated';
@@ -248,9 +245,9 @@ export const qgemvFiles: ReadonlyMap<string, string> = new Map([
   [
     'gemm/qgemv.generated.ts',
     file('qgemv microkernels: one token times groups of four interleaved rows.', imports, [
-      ...[superBlockK('superBlockQ4K', false), superBlockK('superBlockQ5K', true), superBlockQ6K, superBlock],
+      ...[superBlockK('superBlockQ4K', false), superBlockK('superBlockQ5K', true), superBlockQ6K],
       ...[q8, q8SignMagnitude, q4].flatMap((format) => [qgemv(format, 1), qgemv(format, streams.blocks)]),
-      ...[qgemv(superBlocks, 1), qgemv(superBlocks, streams.superBlocks)],
+      ...superBlocks.flatMap((format) => [qgemv(format, 1), qgemv(format, streams.superBlocks)]),
     ]),
   ],
 ]);
