@@ -109,6 +109,8 @@ export async function failingTests(place: Place, mutants: readonly Mutant[]): Pr
   }
   const failing: string[] = [];
   for (const [folder, tests] of files) {
+    // objects know headers by their place, which is another one in the copy
+    if (existsSync(join(place.scratch, folder, 'build'))) compileNative(place, `${folder}/source/`);
     const report = await runTests(place, folder, [...tests]);
     if (report.numFailedTests + report.numFailedTestSuites > 0) failing.push(folder);
   }

@@ -1,4 +1,4 @@
-/** A copy of the workspace to plant defects in: sources and links are copied, installed packages are shared. */
+/** A copy of the workspace to plant defects in: sources and links are copied with their times, installed packages are shared. */
 import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -21,10 +21,10 @@ export function createScratch(root: string): { readonly folder: string; dispose(
   for (const file of [...files, ...compiledFiles]) {
     if (!existsSync(join(root, file))) continue;
     mkdirSync(dirname(join(folder, file)), { recursive: true });
-    cpSync(join(root, file), join(folder, file));
+    cpSync(join(root, file), join(folder, file), { preserveTimestamps: true });
   }
   if (existsSync(join(root, nativeBuild)))
-    cpSync(join(root, nativeBuild), join(folder, nativeBuild), { recursive: true });
+    cpSync(join(root, nativeBuild), join(folder, nativeBuild), { recursive: true, preserveTimestamps: true });
   symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'));
   for (const group of ['packages', 'apps', 'tools', 'examples']) {
     for (const name of readdirSync(join(root, group))) {
