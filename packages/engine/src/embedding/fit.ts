@@ -5,16 +5,22 @@ import { checkBuffers, type PlanLimits } from '../plan/memory-plan.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 
+/** A model as its files and the options describe it. */
+export interface EmbedderToFit {
+  readonly description: EmbedderDescription;
+  readonly pooling: Pooling;
+  /** Tokens of a text that the model was made for, if it says so. */
+  readonly recommendedSize: number | undefined;
+  readonly sparse: SparseWeights | undefined;
+}
+
 /**
  * @throws {ArgumentError} for options that this model does not support
  * @throws {CapacityError} when the limits are too small
  */
 export function fitEmbedding(
-  description: EmbedderDescription,
-  pooling: Pooling,
-  recommendedSize: number | undefined,
+  { description, pooling, recommendedSize, sparse }: EmbedderToFit,
   options: EmbeddingPlanOptions,
-  sparse: SparseWeights | undefined,
   limits: PlanLimits,
 ): FittedPlan<EmbedderDescription, EmbeddingPlan> {
   const fitted = fitWeights<EmbedderDescription, EmbeddingPlan>({

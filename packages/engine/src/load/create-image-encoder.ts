@@ -4,21 +4,18 @@ import type { Executable, Program } from '@winnow/ops';
 import type { ImageProcessor } from '@winnow/vision';
 import { ImageEncoder } from '../images/image-encoder.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
-import type { FittedPlan } from '../plan/fit-weights.js';
 import type { EngineHost } from './engine.js';
 import type { ModelResources } from './resources.js';
 
 interface WithImages {
-  readonly fitted: FittedPlan<
-    { readonly vision?: VisionPart | undefined },
-    { readonly visionProgram: Program | undefined }
-  >;
+  readonly description: { readonly vision?: VisionPart | undefined };
   readonly processor: ImageProcessor | undefined;
 }
 
 /** `undefined` for a model that takes no images. */
 export function createImageEncoder(
-  { fitted: { description, plan }, processor }: WithImages,
+  { description, processor }: WithImages,
+  program: Program | undefined,
   { backend, buffers, executables }: ModelResources,
   deviceRecovery: DeviceRecovery,
   host: EngineHost,
@@ -27,6 +24,6 @@ export function createImageEncoder(
   return new ImageEncoder({
     ...{ backend, buffers, deviceRecovery, processor, decode: host.decodeImage },
     vision: description.vision as VisionPart,
-    executable: executables.get(plan.visionProgram as Program) as Executable,
+    executable: executables.get(program as Program) as Executable,
   });
 }

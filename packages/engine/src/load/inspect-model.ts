@@ -57,7 +57,7 @@ export async function inspectOpenedModel(
   try {
     const { name, metadata } = opened;
     const file = await opened.openFile();
-    const notice = (text: string): void => options.report({ kind: 'notice', text });
+    const { notice } = options;
     const description = await describeFile(opened, file, notice);
     await adaptWeights(description, options, file.format, adapters);
     const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
@@ -75,7 +75,10 @@ export async function inspectOpenedModel(
       metadata,
       plan:
         'buildProgram' in description
-          ? orWhole(options, (limits) => fitModel(description, options, attention, sparse, notice, limits).plan.memory)
+          ? orWhole(
+              options,
+              (limits) => fitModel({ description, attention, sparse }, options, limits, notice).plan.memory,
+            )
           : embeddingMemory(opened, file, description, options, sparse),
     };
   } finally {
@@ -129,11 +132,10 @@ function embeddingMemory(
   options: ResolvedOptions,
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
-  const planned = (pooling: Pooling, recommendedSize?: number): MemoryPlan =>
-    orWhole(
-      options,
-      (limits) => fitEmbedding(description, pooling, recommendedSize, options, sparse, limits).plan.memory,
-    );
+  const planned = (pooling: Pooling, recommendedSize?: number): MemoryPlan => {
+    const model = { description, pooling, recommendedSize, sparse };
+    return orWhole(options, (limits) => fitEmbedding(model, options, limits).plan.memory);
+  };
   if ('numLabels' in description) return planned(description.pooling);
   const settings = embeddingSettings(file, sentenceTransformers, { lateInteraction: lateInteraction() });
   return planned(choosePooling(description, undefined, settings.pooling), settings.recommendedSize);

@@ -2,16 +2,14 @@
 import {
   describeEmbedder,
   describeReranker,
-  type DecoderConfig,
   type EmbedderDescription,
   type ModelFile,
-  type Pooling,
   type ScaledLora,
 } from '@winnow/models';
 import type { Backend, Executable, Program } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ImageProcessor } from '@winnow/vision';
-import { fitEmbedding } from '../embedding/fit.js';
+import { fitEmbedding, type EmbedderToFit } from '../embedding/fit.js';
 import { TextEmbedder, type EmbeddingModel, type TextModelParts } from '../embedding/model.js';
 import { TextReranker, type Reranker } from '../embedding/reranker.js';
 import { checkRerankTemplate } from '../embedding/judge-prompt.js';
@@ -72,10 +70,7 @@ export async function loadOpenedReranker(
 }
 
 /** A model as one of the kinds that read whole texts. */
-interface TextModelKind<M> {
-  readonly description: EmbedderDescription;
-  readonly pooling: Pooling;
-  readonly recommendedSize: number | undefined;
+interface TextModelKind<M> extends Omit<EmbedderToFit, 'sparse'> {
   readonly create: (parts: TextModelParts) => M;
 }
 
@@ -94,9 +89,12 @@ async function loadTextModel<M>(
 ): Promise<M> {
   const resources = await ModelResources.open(opened, options);
   try {
-    const described = await describe(opened, options, adapters, host, resources.backend, kindOf);
-    const model = await createModel(described, resources, options, host);
-    if (described.fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
+    const { backend } = resources;
+    const described = await describe(opened, options, adapters, host, backend, kindOf);
+    const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
+    const fitted = fitEmbedding(described, options, limits);
+    const model = await createModel(described, fitted, resources, options, host);
+    if (fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
     return model;
   } catch (error) {
     await resources.release();
@@ -104,15 +102,11 @@ async function loadTextModel<M>(
   }
 }
 
-/** A model that is planned, with its weights still in the file. */
-interface DescribedModel<M> {
+/** A model as its files describe it, with its weights still in them. */
+interface DescribedModel<M> extends TextModelKind<M> {
+  readonly opened: OpenedModel;
   readonly file: ModelFile;
-  readonly metadata: OpenedModel['metadata'];
-  readonly name: string;
-  readonly config: DecoderConfig;
-  readonly create: TextModelKind<M>['create'];
   readonly sparse: SparseWeights | undefined;
-  readonly fitted: FittedPlan<EmbedderDescription, EmbeddingPlan>;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
   /** With `trace.feedForward`. */
@@ -132,10 +126,10 @@ async function describe<M>(
 ): Promise<DescribedModel<M>> {
   const file = await opened.openFile(true);
   const ownTokenizer = await opened.openTokenizer();
-  const { description, pooling, recommendedSize, create } = await kindOf(file, ownTokenizer);
-  const { config } = description;
-  const { name, metadata, tokenizerField } = opened;
-  const tokenizer = ownTokenizer ?? createMissingTokenizer(name, tokenizerField, config.vocabSize);
+  const kind = await kindOf(file, ownTokenizer);
+  const { description } = kind;
+  const { name, tokenizerField } = opened;
+  const tokenizer = ownTokenizer ?? createMissingTokenizer(name, tokenizerField, description.config.vocabSize);
   const adapted = await adaptWeights(description, options, file.format, adapters);
   const notices = [...(backend.notices ?? []), ...adapted];
   const tracedLayers = new Map<number, FeedForwardLayer>();
@@ -143,10 +137,8 @@ async function describe<M>(
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
   refuseDraftsOnly(sparse);
-  const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
-  const fitted = fitEmbedding(traced, pooling, recommendedSize, options, sparse, limits);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
-  const common = { file, metadata, name, config, create, sparse, fitted, notices, tracedLayers };
+  const common = { ...kind, description: traced, opened, file, sparse, notices, tracedLayers };
   const { vision } = description;
   const processor = vision && processorOf(vision, opened.imageSettings, name);
   return { ...common, weightNames: names, tokenizer, processor };
@@ -156,18 +148,19 @@ const now = (): number => (globalThis as unknown as { performance: { now(): numb
 
 async function createModel<M>(
   described: DescribedModel<M>,
+  fitted: FittedPlan<EmbedderDescription, EmbeddingPlan>,
   resources: ModelResources,
   options: EmbeddingLoadOptions,
   host: EngineHost,
 ): Promise<M> {
-  const { file, metadata, name, config, create, sparse, fitted, notices, tracedLayers, tokenizer } = described;
+  const { opened, file, create, sparse, notices, tracedLayers, tokenizer } = described;
   const { plan, description, tiers } = fitted;
-  const { weights } = description;
+  const { config, weights } = description;
   const { backend } = resources;
   const programs = programsOf(plan);
   const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights
-  const hashOf = (): Promise<string> => modelHash(metadata, file.store, backend, buffers, weights, tiers);
+  const hashOf = (): Promise<string> => modelHash(opened.metadata, file.store, backend, buffers, weights, tiers);
   const hash = resources.isReplaceable ? await hashOf() : '';
   const feedForward = await openFeedForward({ backend, buffers, weights, tiers, sparse, options, host, now });
   await resources.prepare(programs, feedForward, options, false);
@@ -175,14 +168,14 @@ async function createModel<M>(
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   const deviceRecovery = resources.deviceRecovery(description, checkWeights, () => undefined);
   return create({
-    name,
+    name: opened.name,
     backend: backend.name,
     config,
     tokenizer,
     plan,
     executable: executableOf(plan.program),
     deviceRecovery,
-    images: createImageEncoder(described, resources, deviceRecovery, host),
+    images: createImageEncoder(described, plan.visionProgram, resources, deviceRecovery, host),
     nonFinite: resources.nonFiniteSearch(description),
     notices: [...notices, ...(sparse?.notices ?? []), ...planNotices(plan.memory)],
     feedForwardMetrics: () => feedForward.metrics(),

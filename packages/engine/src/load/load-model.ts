@@ -16,7 +16,7 @@ import { createImageTokenizer } from '../images/tokenizer.js';
 import type { ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
 import { chooseAttention } from '../plan/auto-attention.js';
-import { fitModel } from '../plan/fit-model.js';
+import { fitModel, type ModelToFit } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
@@ -29,7 +29,6 @@ import { GenerativeModel, type Model } from '../sessions/model.js';
 import { createFeedForwardAccess, withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardAccess, FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { openSparse } from '../sparsity/options.js';
-import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
 import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
 import { budgetOf } from '../weight-offload/options.js';
@@ -56,11 +55,14 @@ export async function loadOpenedModel(
   const resources = await ModelResources.open(opened, options);
   try {
     checkHasDraftModel(options);
-    const described = await describe(opened, options, adapters, host, resources.backend);
+    const { backend } = resources;
+    const described = await describe(opened, options, adapters, host, backend);
     checkDraftModel(options.draftModel, described.tokenizer);
-    const loaded = await loadWeights(described, resources, options, host);
+    const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
+    const fitted = fitModel(described, options, limits, options.notice);
+    const loaded = await loadWeights(described, fitted, resources, options, host);
     const model = createModel(loaded, host);
-    if (described.fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
+    if (fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
     return model;
   } catch (error) {
     await resources.release();
@@ -68,16 +70,11 @@ export async function loadOpenedModel(
   }
 }
 
-/** A model that is planned, with its weights still in the file. */
-interface DescribedModel {
+/** A model as its files describe it, with its weights still in them. */
+interface DescribedModel extends ModelToFit {
   readonly opened: OpenedModel;
   readonly file: ModelFile;
   readonly adapters: readonly ScaledLora[];
-  readonly sparse: SparseWeights | undefined;
-  readonly fitted: FittedPlan<ModelDescription, ModelPlan>;
-  /** Whether steps verify drafts. */
-  readonly batchInvariant: boolean;
-  readonly draftObstacle: string | undefined;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
   /** With `trace.feedForward`. */
@@ -102,14 +99,7 @@ async function describe(
   const tracedLayers = new Map<number, FeedForwardLayer>();
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   const sparse = await openSparse(description, file, options, host, backend);
-  const notice = (text: string): void => options.report({ kind: 'notice', text });
-  const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
-  const attention = await chooseAttention(options, file.store, host, notice);
-  const fitted = fitModel(traced, options, attention, sparse, notice, limits);
-  // sparse FFNs select neurons for all tokens of a step together
-  const isSparse = sparse !== undefined && !sparse.isForDrafts;
-  const obstacle = draftObstacle(fitted.plan.attention.layers, isSparse, backend);
-  const batchInvariant = checkVerifies(options.speculative, obstacle);
+  const attention = await chooseAttention(options, file.store, host, options.notice);
   const plain = stored ?? createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
   const marks = description.vision?.marks;
   const tokenizer = marks === undefined ? plain : createImageTokenizer(plain, marks);
@@ -118,10 +108,9 @@ async function describe(
     opened,
     file,
     adapters,
+    description: traced,
+    attention,
     sparse,
-    fitted,
-    batchInvariant,
-    draftObstacle: obstacle,
     notices,
     tracedLayers,
     weightNames: names,
@@ -133,6 +122,8 @@ async function describe(
 /** A model whose weights are in the backend's memory and whose programs are prepared. */
 interface LoadedParts {
   readonly described: DescribedModel;
+  readonly fitted: FittedPlan<ModelDescription, ModelPlan>;
+  readonly draftObstacle: string | undefined;
   readonly resources: ModelResources;
   readonly options: ResolvedOptions;
   readonly runtime: Runtime;
@@ -142,14 +133,19 @@ interface LoadedParts {
 
 async function loadWeights(
   described: DescribedModel,
+  fitted: FittedPlan<ModelDescription, ModelPlan>,
   resources: ModelResources,
   options: ResolvedOptions,
   engineHost: EngineHost,
 ): Promise<LoadedParts> {
-  const { fitted, file, sparse, batchInvariant } = described;
+  const { file, sparse } = described;
   const { plan, description, tiers } = fitted;
   const { backend } = resources;
   const { weights } = description;
+  // sparse FFNs select neurons for all tokens of a step together
+  const isSparse = sparse !== undefined && !sparse.isForDrafts;
+  const obstacle = draftObstacle(plan.attention.layers, isSparse, backend);
+  const batchInvariant = checkVerifies(options.speculative, obstacle);
   const side = [plan.draftProgram, plan.visionProgram, plan.imageProgram].filter((program) => program !== undefined);
   const programs = [...plan.programs, ...side, ...(plan.tiers?.programs ?? [])];
   const buffers = await resources.upload(description, programs, options);
@@ -171,7 +167,7 @@ async function loadWeights(
     images: rows && { rows, tokenId, backend, buffers, rotation: imageRotationOf(description) },
     verifiesDrafts: batchInvariant,
   });
-  const encoder = createImageEncoder(described, resources, deviceRecovery, engineHost);
+  const encoder = createImageEncoder(described, plan.visionProgram, resources, deviceRecovery, engineHost);
   const exclusive = <T>(task: () => Promise<T>): Promise<T> => runtime.scheduler.exclusive(task);
   const { tokenizer } = described;
   const marker = description.vision?.marks?.marker;
@@ -183,7 +179,7 @@ async function loadWeights(
       placeId: marker === undefined ? tokenId : imagePlaceId,
       tokenText: marker ?? tokenizer.tokenText(tokenId),
     });
-  return { described, resources, options, runtime, modelHash: hash, images };
+  return { described, fitted, draftObstacle: obstacle, resources, options, runtime, modelHash: hash, images };
 }
 
 /** `undefined` for models whose rows of images have one position each. */
@@ -199,8 +195,8 @@ function factsOf({ opened, adapters }: DescribedModel): Readonly<Record<string, 
 }
 
 function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
-  const { described, resources, runtime } = parts;
-  const { opened, fitted, tokenizer, notices, sparse } = described;
+  const { described, fitted, resources, runtime } = parts;
+  const { opened, tokenizer, notices, sparse } = described;
   const { plan } = fitted;
   const loaded = sessionModelOf(parts, engineHost);
   return new GenerativeModel({
@@ -228,10 +224,10 @@ function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
 }
 
 function sessionModelOf(
-  { described, resources, options, runtime, modelHash: hash, images }: LoadedParts,
+  { described, fitted, draftObstacle: obstacle, resources, options, runtime, modelHash: hash, images }: LoadedParts,
   files: EngineHost,
 ): SessionModel {
-  const { opened, fitted, tokenizer } = described;
+  const { opened, tokenizer } = described;
   const { plan, description } = fitted;
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
   const sessionKey = { modelHash: hash, options: sessionOptions(plan) };
@@ -243,7 +239,7 @@ function sessionModelOf(
     constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds, options.host.now),
     defaultSampling: opened.defaultSampling,
     speculative: options.speculative,
-    draftObstacle: described.draftObstacle,
+    draftObstacle: obstacle,
     draftModel: options.draftModel,
     speculation: new SpeculationCounts(),
     stepCosts: new StepCosts(),
@@ -289,7 +285,7 @@ function promptCacheOf(
 }
 
 function accessOf(
-  { described, resources, runtime }: LoadedParts,
+  { described, fitted, resources, runtime }: LoadedParts,
   loaded: SessionModel,
   names: WeightNames,
 ): FeedForwardAccess {
@@ -297,7 +293,7 @@ function accessOf(
   return createFeedForwardAccess({
     ...names,
     layers,
-    weights: described.fitted.description.weights,
+    weights: fitted.description.weights,
     backend: resources.backend,
     buffers: resources.buffers,
     exclusive: (task) => runtime.scheduler.exclusive(task),

@@ -19,6 +19,8 @@ type UnresolvedNames = keyof ResolvedPlanOptions | 'onEvent' | 'now' | 'randomSe
 export interface ResolvedOptions extends Omit<LoadOptions, UnresolvedNames>, ResolvedPlanOptions {
   /** The caller's listener, whose errors do not reach the engine. */
   readonly report: ReportEvent;
+  /** Reports a sentence. */
+  readonly notice: (text: string) => void;
   readonly host: Host;
 }
 
@@ -32,13 +34,15 @@ export function resolveOptions(options: LoadOptions, location: ModelLocation): R
   checkWeightTiers(options.memory);
   const { onEvent, now, randomSeed, ...others } = options;
   const globals = globalThis as unknown as Globals;
+  const report = guardedListener(onEvent);
   return {
     ...others,
     kvCache: options.kvCache ?? {},
     attention: options.attention ?? 'dense',
     policyFile: options.policyFile ?? policyFileBeside(location, options.attention),
     speculative: speculativeOf(options),
-    report: guardedListener(onEvent),
+    report,
+    notice: (text) => report({ kind: 'notice', text }),
     host: {
       now: now ?? ((): number => globals.performance.now()),
       randomSeed: randomSeed ?? ((): number => globals.crypto.getRandomValues(new Uint32Array(1))[0] as number),

@@ -9,20 +9,25 @@ import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { autoAttention } from './auto-attention.js';
 import type { ResolvedPlanOptions } from './options.js';
 
+/** A model as its files and the options describe it. */
+export interface ModelToFit {
+  readonly description: ModelDescription;
+  /** What `chooseAttention` chose for the options. */
+  readonly attention: AttentionSpec | string;
+  readonly sparse: SparseWeights | undefined;
+}
+
 /**
  * Where `attention: 'auto'` stands for a tuned policy that does not suit the other options, such as KV offload,
  * attention is dense and a notice says why.
- * @param attention what `chooseAttention` chose for the options
  * @throws {ArgumentError} for options that this model does not support
  * @throws {CapacityError} when the limits are too small
  */
 export function fitModel(
-  description: ModelDescription,
+  { description, attention, sparse }: ModelToFit,
   options: ResolvedPlanOptions,
-  attention: AttentionSpec | string,
-  sparse: SparseWeights | undefined,
-  notice: (text: string) => void,
   limits: PlanLimits,
+  notice: (text: string) => void,
 ): FittedPlan<ModelDescription, ModelPlan> {
   const fit = (chosen: AttentionSpec | string): FittedPlan<ModelDescription, ModelPlan> =>
     fitWeights<ModelDescription, ModelPlan>({
