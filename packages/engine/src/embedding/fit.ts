@@ -1,17 +1,21 @@
 /** Plans an embedding model within its memory budget and the limits of the backend. */
-import type { EmbedderDescription, Pooling } from '@winnow/models';
-import { planEmbedding, programsOf, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
+import type { FeedForwardLowering } from '@winnow/ops';
+import {
+  planEmbedding,
+  programsOf,
+  type EmbedderToPlan,
+  type EmbeddingPlan,
+  type EmbeddingPlanOptions,
+} from './plan.js';
 import { checkBuffers, type PlanLimits } from '../plan/memory-plan.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 
-/** A model as its files and the options describe it. */
-export interface EmbedderToFit {
-  readonly description: EmbedderDescription;
-  readonly pooling: Pooling;
-  /** Tokens of a text that the model was made for, if it says so. */
-  readonly recommendedSize: number | undefined;
+/** A model to plan, before it is known which of its weights fit. */
+export interface EmbedderToFit extends EmbedderToPlan {
   readonly sparse: SparseWeights | undefined;
+  /** With `trace.feedForward`. */
+  readonly traced?: FeedForwardLowering | undefined;
 }
 
 /**
@@ -19,17 +23,19 @@ export interface EmbedderToFit {
  * @throws {CapacityError} when the limits are too small
  */
 export function fitEmbedding(
-  { description, pooling, recommendedSize, sparse }: EmbedderToFit,
+  model: EmbedderToFit,
   options: EmbeddingPlanOptions,
   limits: PlanLimits,
-): FittedPlan<EmbedderDescription, EmbeddingPlan> {
-  const fitted = fitWeights<EmbedderDescription, EmbeddingPlan>({
+): FittedPlan<EmbeddingPlan> {
+  const { description, sparse, traced } = model;
+  const fitted = fitWeights<EmbeddingPlan>({
     description,
     limitBytes: limits.maxTotalBytes,
     memory: options.memory,
     sparse,
+    traced,
     maxTokensOf: ({ program }) => program.symbols.get('T') as number,
-    plan: (candidate) => planEmbedding(candidate, pooling, recommendedSize, options),
+    plan: (feedForward) => planEmbedding(model, options, feedForward),
   });
   checkBuffers(programsOf(fitted.plan), limits);
   return fitted;

@@ -3,6 +3,7 @@ import type { EmbedderDescription, Pooling } from '@winnow/models';
 import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens, type EmbeddingStepSizes } from './step.js';
+import type { FeedForwardOptions } from '../plan/fit-weights.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import { positiveInteger } from '../plan/options.js';
 import { checkRotaryLength, rotaryLengthsIn } from '../plan/rotary-length.js';
@@ -53,22 +54,28 @@ export interface EmbeddingPlan extends EmbeddingStepSizes {
   readonly memory: MemoryPlan;
 }
 
-/**
- * @param recommendedSize tokens of a text that the model was made for, if it says so
- * @throws {ArgumentError} for options that this model does not support
- */
+/** A model as its files and the options describe it. */
+export interface EmbedderToPlan {
+  readonly description: EmbedderDescription;
+  readonly pooling: Pooling;
+  /** Tokens of a text that the model was made for, if it says so. */
+  readonly recommendedSize: number | undefined;
+}
+
+/** @throws {ArgumentError} for options that this model does not support */
 export function planEmbedding(
-  description: EmbedderDescription,
-  pooling: Pooling,
-  recommendedSize: number | undefined,
+  { description, pooling, recommendedSize }: EmbedderToPlan,
   options: EmbeddingPlanOptions,
+  feedForward: FeedForwardOptions,
 ): EmbeddingPlan {
   const contextSize = contextSizeOf(description, recommendedSize, options.context);
   const batchSize = positiveInteger('batchSize', options.batchSize ?? defaultBatchSize);
   const maxTokens = Math.max(contextSize, batchSize);
   const maxTexts = Math.min(maxTokens, positiveInteger('maxTexts', options.maxTexts ?? defaultMaxTexts));
+  const stepTokens = Math.max(maxTokens, minStepTokens);
   const program = description.buildEmbeddingProgram({
-    maxTokens: Math.max(maxTokens, minStepTokens),
+    ...feedForward(stepTokens),
+    maxTokens: stepTokens,
     maxSequences: maxTexts + 1, // a filler
     contextSize: Math.max(contextSize, minStepTokens),
     pooling,

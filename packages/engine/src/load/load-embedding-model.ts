@@ -1,11 +1,5 @@
 /** Loads an open model that reads whole texts into a backend: an embedding model or a reranker. */
-import {
-  describeEmbedder,
-  describeReranker,
-  type EmbedderDescription,
-  type ModelFile,
-  type ScaledLora,
-} from '@winnow/models';
+import { describeEmbedder, describeReranker, type ModelFile, type ScaledLora } from '@winnow/models';
 import type { Backend, Executable, Program } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ImageProcessor } from '@winnow/vision';
@@ -13,16 +7,15 @@ import { fitEmbedding, type EmbedderToFit } from '../embedding/fit.js';
 import { TextEmbedder, type EmbeddingModel, type TextModelParts } from '../embedding/model.js';
 import { TextReranker, type Reranker } from '../embedding/reranker.js';
 import { checkRerankTemplate } from '../embedding/judge-prompt.js';
-import { programsOf, type EmbeddingPlan } from '../embedding/plan.js';
+import { programsOf, type EmbedderToPlan, type EmbeddingPlan } from '../embedding/plan.js';
 import { checkProjection } from '../embedding/late-interaction.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { processorOf } from '../images/image-encoder.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
-import { withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
+import { createFeedForwardTracer } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { openSparse, refuseDraftsOnly } from '../sparsity/options.js';
-import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
 import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
 import { budgetOf, checkWeightTiers } from '../weight-offload/options.js';
@@ -70,7 +63,7 @@ export async function loadOpenedReranker(
 }
 
 /** A model as one of the kinds that read whole texts. */
-interface TextModelKind<M> extends Omit<EmbedderToFit, 'sparse'> {
+interface TextModelKind<M> extends EmbedderToPlan {
   readonly create: (parts: TextModelParts) => M;
 }
 
@@ -103,10 +96,9 @@ async function loadTextModel<M>(
 }
 
 /** A model as its files describe it, with its weights still in them. */
-interface DescribedModel<M> extends TextModelKind<M> {
+interface DescribedModel<M> extends TextModelKind<M>, EmbedderToFit {
   readonly opened: OpenedModel;
   readonly file: ModelFile;
-  readonly sparse: SparseWeights | undefined;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
   /** With `trace.feedForward`. */
@@ -133,12 +125,12 @@ async function describe<M>(
   const adapted = await adaptWeights(description, options, file.format, adapters);
   const notices = [...(backend.notices ?? []), ...adapted];
   const tracedLayers = new Map<number, FeedForwardLayer>();
-  const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
+  const traced = options.trace?.feedForward === true ? createFeedForwardTracer(tracedLayers) : undefined;
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
   refuseDraftsOnly(sparse);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
-  const common = { ...kind, description: traced, opened, file, sparse, notices, tracedLayers };
+  const common = { ...kind, opened, file, sparse, traced, notices, tracedLayers };
   const { vision } = description;
   const processor = vision && processorOf(vision, opened.imageSettings, name);
   return { ...common, weightNames: names, tokenizer, processor };
@@ -148,13 +140,12 @@ const now = (): number => (globalThis as unknown as { performance: { now(): numb
 
 async function createModel<M>(
   described: DescribedModel<M>,
-  fitted: FittedPlan<EmbedderDescription, EmbeddingPlan>,
+  { plan, tiers }: FittedPlan<EmbeddingPlan>,
   resources: ModelResources,
   options: EmbeddingLoadOptions,
   host: EngineHost,
 ): Promise<M> {
-  const { opened, file, create, sparse, notices, tracedLayers, tokenizer } = described;
-  const { plan, description, tiers } = fitted;
+  const { opened, file, description, create, sparse, notices, tracedLayers, tokenizer } = described;
   const { config, weights } = description;
   const { backend } = resources;
   const programs = programsOf(plan);

@@ -26,7 +26,7 @@ import { PromptCache, type SessionKey } from '../runtime/prompt-cache/prompt-cac
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
 import type { SessionModel } from '../sessions/file.js';
 import { GenerativeModel, type Model } from '../sessions/model.js';
-import { createFeedForwardAccess, withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
+import { createFeedForwardAccess, createFeedForwardTracer } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardAccess, FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { openSparse } from '../sparsity/options.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
@@ -97,7 +97,7 @@ async function describe(
   const description = await describeOpened(opened, file, stored, (text) => notices.push(text));
   notices.push(...(await adaptWeights(description, options, file.format, adapters)));
   const tracedLayers = new Map<number, FeedForwardLayer>();
-  const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
+  const traced = options.trace?.feedForward === true ? createFeedForwardTracer(tracedLayers) : undefined;
   const sparse = await openSparse(description, file, options, host, backend);
   const attention = await chooseAttention(options, file.store, host, options.notice);
   const plain = stored ?? createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
@@ -108,9 +108,10 @@ async function describe(
     opened,
     file,
     adapters,
-    description: traced,
+    description,
     attention,
     sparse,
+    traced,
     notices,
     tracedLayers,
     weightNames: names,
@@ -122,7 +123,7 @@ async function describe(
 /** A model whose weights are in the backend's memory and whose programs are prepared. */
 interface LoadedParts {
   readonly described: DescribedModel;
-  readonly fitted: FittedPlan<ModelDescription, ModelPlan>;
+  readonly plan: ModelPlan;
   readonly draftObstacle: string | undefined;
   readonly resources: ModelResources;
   readonly options: ResolvedOptions;
@@ -133,13 +134,12 @@ interface LoadedParts {
 
 async function loadWeights(
   described: DescribedModel,
-  fitted: FittedPlan<ModelDescription, ModelPlan>,
+  { plan, tiers }: FittedPlan<ModelPlan>,
   resources: ModelResources,
   options: ResolvedOptions,
   engineHost: EngineHost,
 ): Promise<LoadedParts> {
-  const { file, sparse } = described;
-  const { plan, description, tiers } = fitted;
+  const { description, file, sparse } = described;
   const { backend } = resources;
   const { weights } = description;
   // sparse FFNs select neurons for all tokens of a step together
@@ -179,7 +179,7 @@ async function loadWeights(
       placeId: marker === undefined ? tokenId : imagePlaceId,
       tokenText: marker ?? tokenizer.tokenText(tokenId),
     });
-  return { described, fitted, draftObstacle: obstacle, resources, options, runtime, modelHash: hash, images };
+  return { described, plan, draftObstacle: obstacle, resources, options, runtime, modelHash: hash, images };
 }
 
 /** `undefined` for models whose rows of images have one position each. */
@@ -195,9 +195,8 @@ function factsOf({ opened, adapters }: DescribedModel): Readonly<Record<string, 
 }
 
 function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
-  const { described, fitted, resources, runtime } = parts;
+  const { described, plan, resources, runtime } = parts;
   const { opened, tokenizer, notices, sparse } = described;
-  const { plan } = fitted;
   const loaded = sessionModelOf(parts, engineHost);
   return new GenerativeModel({
     name: opened.name,
@@ -224,11 +223,10 @@ function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
 }
 
 function sessionModelOf(
-  { described, fitted, draftObstacle: obstacle, resources, options, runtime, modelHash: hash, images }: LoadedParts,
+  { described, plan, draftObstacle: obstacle, resources, options, runtime, modelHash: hash, images }: LoadedParts,
   files: EngineHost,
 ): SessionModel {
-  const { opened, tokenizer } = described;
-  const { plan, description } = fitted;
+  const { opened, tokenizer, description } = described;
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
   const sessionKey = { modelHash: hash, options: sessionOptions(plan) };
   const lengthNotice = new LengthNotice(plan, options.report);
@@ -285,7 +283,7 @@ function promptCacheOf(
 }
 
 function accessOf(
-  { described, fitted, resources, runtime }: LoadedParts,
+  { described, resources, runtime }: LoadedParts,
   loaded: SessionModel,
   names: WeightNames,
 ): FeedForwardAccess {
@@ -293,7 +291,7 @@ function accessOf(
   return createFeedForwardAccess({
     ...names,
     layers,
-    weights: fitted.description.weights,
+    weights: described.description.weights,
     backend: resources.backend,
     buffers: resources.buffers,
     exclusive: (task) => runtime.scheduler.exclusive(task),

@@ -1,25 +1,22 @@
 /** Sparse FFNs of the program that drafts: `sparsity: { use: 'drafts' }`. */
-import { feedForwardNames, type DecoderProgramOptions, type ModelDescription } from '@winnow/models';
+import { feedForwardNames, type ModelDescription } from '@winnow/models';
 import type { Program, ProgramBuffer } from '@winnow/ops';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
-import { withFeedForward } from '../sparsity/with-feed-forward.js';
-import { feedForwardOptions } from './fit-weights.js';
+import { feedForwardOptions, type FeedForwardOptions } from './fit-weights.js';
 
 const prefix = 'draft.';
 
-/**
- * A description whose programs skip neurons. Rows of gate and up that are read one by one get a copy of their own: the programs of the
- * model read the same weights by GEMV, for which a backend may repack them.
- */
-export function withDraftFeedForward(description: ModelDescription, sparse: SparseWeights): ModelDescription {
-  const skipping = withFeedForward(description, feedForwardOptions(sparse, undefined));
-  return {
-    ...skipping,
-    buildProgram: (options: DecoderProgramOptions) => withOwnRows(skipping.buildProgram(options), description),
-  };
+/** The options of the model, but skipping neurons. */
+export function draftFeedForward(sparse: SparseWeights, feedForward: FeedForwardOptions): FeedForwardOptions {
+  const skipping = feedForwardOptions(sparse, undefined);
+  return (maxTokens) => ({ ...feedForward(maxTokens), ...skipping(maxTokens) });
 }
 
-function withOwnRows(program: Program, { config, weights }: ModelDescription): Program {
+/**
+ * A program that skips neurons, in which rows of gate and up that are read one by one get a copy of their own: the programs of the model
+ * read the same weights by GEMV, for which a backend may repack them.
+ */
+export function withOwnRows(program: Program, { config, weights }: ModelDescription): Program {
   const shared = new Set(
     Array.from({ length: config.numLayers }, (_, layer) => feedForwardNames(layer)).flatMap(({ gate, up }) => [
       `${gate}.weight`,

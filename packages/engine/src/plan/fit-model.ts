@@ -1,20 +1,17 @@
 /** Plans a decoder within its memory budget and the limits of the backend. */
-import type { ModelDescription } from '@winnow/models';
+import type { FeedForwardLowering } from '@winnow/ops';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 import { checkBuffers, type PlanLimits } from './memory-plan.js';
 import { fitWeights, type FittedPlan } from './fit-weights.js';
-import { planModel, type ModelPlan } from './model-plan.js';
-import type { SparseWeights } from '../sparsity/sparse-weights.js';
+import { planModel, type ModelPlan, type ModelToPlan } from './model-plan.js';
 import { autoAttention } from './auto-attention.js';
 import type { ResolvedPlanOptions } from './options.js';
 
-/** A model as its files and the options describe it. */
-export interface ModelToFit {
-  readonly description: ModelDescription;
-  /** What `chooseAttention` chose for the options. */
-  readonly attention: AttentionSpec | string;
-  readonly sparse: SparseWeights | undefined;
+/** A model to plan, before it is known which of its weights fit. */
+export interface ModelToFit extends Omit<ModelToPlan, 'feedForward'> {
+  /** With `trace.feedForward`. */
+  readonly traced?: FeedForwardLowering | undefined;
 }
 
 /**
@@ -24,19 +21,23 @@ export interface ModelToFit {
  * @throws {CapacityError} when the limits are too small
  */
 export function fitModel(
-  { description, attention, sparse }: ModelToFit,
+  { description, attention, sparse, traced }: ModelToFit,
   options: ResolvedPlanOptions,
   limits: PlanLimits,
   notice: (text: string) => void,
-): FittedPlan<ModelDescription, ModelPlan> {
-  const fit = (chosen: AttentionSpec | string): FittedPlan<ModelDescription, ModelPlan> =>
-    fitWeights<ModelDescription, ModelPlan>({
+): FittedPlan<ModelPlan> {
+  const fit = (chosen: AttentionSpec | string): FittedPlan<ModelPlan> =>
+    fitWeights<ModelPlan>({
       description,
       limitBytes: limits.maxTotalBytes,
       memory: options.memory,
       sparse,
+      traced,
       maxTokensOf: ({ programs: [, batch] }) => batch.symbols.get('T') as number,
-      plan: (candidate, isFirst) => planModel(candidate, options, chosen, isFirst ? notice : () => undefined, sparse),
+      plan: (feedForward, isFirst) => {
+        const model = { description, attention: chosen, sparse, feedForward };
+        return planModel(model, options, isFirst ? notice : () => undefined);
+      },
     });
   const fitted = options.attention === autoAttention ? fitOrDense(fit, attention, notice) : fit(attention);
   const { programs, tiers, visionProgram, imageProgram } = fitted.plan;

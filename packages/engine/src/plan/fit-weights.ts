@@ -1,5 +1,6 @@
 /** Fits a plan into a memory budget: everything in memory if it fits, else experts or neurons in tiers. */
-import type { EmbedderDescription } from '@winnow/models';
+import type { DecoderProgramOptions, EmbedderDescription } from '@winnow/models';
+import type { FeedForwardLowering } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
 import { checkMemory, planResource, type MemoryPlan } from './memory-plan.js';
 import { createExpertPlacement, createNeuronLowering, type NextLayer } from '../weight-offload/program.js';
@@ -13,37 +14,42 @@ import {
 } from '../weight-offload/plan.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
-import { withFeedForward, type FeedForwardOptions } from '../sparsity/with-feed-forward.js';
 
 /** Plans are repeated until the size of what accompanies the slots (their tables, outputs) is known. */
 const maxRounds = 6;
 
-export interface FitOptions<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }> {
-  readonly description: D;
+/** FFN options of a program, by the maximum number of tokens per step. */
+export type FeedForwardOptions = (maxTokens: number) => Pick<DecoderProgramOptions, 'feedForward' | 'experts'>;
+
+export interface FitOptions<P extends { readonly memory: MemoryPlan }> {
+  readonly description: Pick<EmbedderDescription, 'config' | 'weights'>;
   /** Infinity: no limit. */
   readonly limitBytes: number;
   readonly memory: number | MemoryOptions | undefined;
   readonly sparse: SparseWeights | undefined;
+  /** With `trace.feedForward`, which excludes `sparse`. */
+  readonly traced: FeedForwardLowering | undefined;
   /** Maximum number of tokens per step. */
   readonly maxTokensOf: (plan: P) => number;
   /** @param isFirst whether this plan reports notices */
-  readonly plan: (description: D, isFirst: boolean) => P;
+  readonly plan: (feedForward: FeedForwardOptions, isFirst: boolean) => P;
 }
 
-export interface FittedPlan<D, P> {
-  readonly description: D;
+export interface FittedPlan<P> {
   readonly plan: P;
   readonly tiers: WeightTierPlan | undefined;
 }
 
-/** Program options with the lowering of a sidecar, and slots for offloaded items. */
+/** FFN options with the lowering of a sidecar or of a trace, and slots for offloaded items. */
 export function feedForwardOptions(
   sparse: SparseWeights | undefined,
   tiers: WeightTierPlan | undefined,
+  traced?: FeedForwardLowering,
 ): FeedForwardOptions {
   const tiered = tiers?.byLayer ?? new Map();
   const nextOf: NextLayer = (layer) => tiers?.layers.find((other) => other.layer > layer);
   return (maxTokens) => ({
+    ...(traced === undefined ? {} : { feedForward: traced }),
     ...(sparse === undefined
       ? {}
       : { feedForward: createNeuronLowering(sparse.lowering, tiered, maxTokens, nextOf, sparse.onLayer) }),
@@ -55,27 +61,21 @@ export function feedForwardOptions(
  * @throws {CapacityError} when the limit is too small: `needed` is the smallest that works, or all of the plan where
  *   nothing can be offloaded
  */
-export function fitWeights<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }>(
-  options: FitOptions<D, P>,
-): FittedPlan<D, P> {
-  const { description, limitBytes } = options;
+export function fitWeights<P extends { readonly memory: MemoryPlan }>(options: FitOptions<P>): FittedPlan<P> {
+  const { description, limitBytes, traced } = options;
   const sparse = options.sparse?.isForDrafts === true ? undefined : options.sparse;
   const asked = typeof options.memory === 'object' ? options.memory : {};
   const isPlain = sparse === undefined;
-  const whole = isPlain ? description : withFeedForward(description, feedForwardOptions(sparse, undefined));
-  const plan = options.plan(whole, true);
-  if (plan.memory.totalBytes <= limitBytes) {
-    return { description: whole, plan, tiers: undefined };
-  }
+  const plan = options.plan(feedForwardOptions(sparse, undefined, traced), true);
+  if (plan.memory.totalBytes <= limitBytes) return { plan, tiers: undefined };
   const { config, weights } = description;
   const experts = expertCandidates(config, weights, options.maxTokensOf(plan));
   const candidates = experts.length > 0 || isPlain ? experts : neuronCandidates(sparse, weights);
   if (candidates.length === 0) checkMemory(plan.memory, limitBytes, adviceOf(sparse));
   const otherBytes = plan.memory.totalBytes - wholeBytes(candidates, weights);
-  const planWith = (tiers: WeightTierPlan): FittedPlan<D, P> => {
-    const tiered = withFeedForward(description, feedForwardOptions(sparse, tiers));
-    const next = options.plan(tiered, false);
-    return { description: tiered, plan: { ...next, memory: withTiers(next.memory, tiers) }, tiers };
+  const planWith = (tiers: WeightTierPlan): FittedPlan<P> => {
+    const next = options.plan(feedForwardOptions(sparse, tiers, traced), false);
+    return { plan: { ...next, memory: withTiers(next.memory, tiers) }, tiers };
   };
   let overheadBytes = 0; // of the slots: their tables, outputs for the host
   for (let round = 0; round < maxRounds; round++) {

@@ -5,6 +5,7 @@ import {
   kvLayerOf,
   storedHeadDim,
   type DecoderConfig,
+  type DecoderProgramOptions,
   type KvCacheShape,
   type ModelDescription,
   type RotaryLengths,
@@ -19,10 +20,11 @@ import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './eviction.js';
 import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
 import { planTiers, sizeTiers, type SizedTiers, type TierPlan, type TierSizes } from '../kv-offload/plan.js';
+import type { FeedForwardOptions } from './fit-weights.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 import { draftAttention, refuseStates } from './draft-attention.js';
-import { withDraftFeedForward } from './draft-feed-forward.js';
+import { draftFeedForward, withOwnRows } from './draft-feed-forward.js';
 import { isOff, selfPolicyOf } from './speculative.js';
 import { refuseDraftsOnly } from '../sparsity/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
@@ -103,24 +105,31 @@ interface Sizes {
   readonly heavyHitters: HeavyHitterOptions | undefined;
 }
 
-/**
- * @param chosen the attention policies, as `chooseAttention` found them
- * @param sparse the calibration of the model, which programs use already, or only that of drafts should
- * @throws {ArgumentError} for options that this model does not support
- */
-export function planModel(
-  description: ModelDescription,
-  options: ResolvedPlanOptions,
-  chosen: AttentionSpec | string,
-  notice: (text: string) => void,
-  sparse?: SparseWeights,
-): ModelPlan {
+/** A model as its files and the options describe it. */
+export interface ModelToPlan {
+  readonly description: ModelDescription;
+  /** The attention policies, as `chooseAttention` found them. */
+  readonly attention: AttentionSpec | string;
+  /** The calibration, which `feedForward` uses already, unless it is only for drafts. */
+  readonly sparse: SparseWeights | undefined;
+  readonly feedForward: FeedForwardOptions;
+}
+
+/** Builds a program of the model. Programs share the cache, and most of them the FFN options. */
+type BuildProgram = (
+  own: Pick<DecoderProgramOptions, 'maxTokens' | 'maxSequences' | 'maxOutputRows' | 'attention'>,
+  feedForward?: FeedForwardOptions,
+) => Program;
+
+/** @throws {ArgumentError} for options that this model does not support */
+export function planModel(model: ModelToPlan, options: ResolvedPlanOptions, notice: (text: string) => void): ModelPlan {
+  const { description } = model;
   const { config } = description;
   const sizes = sizesOf(config, options);
   const tracedLayers = options.trace?.attention === true ? new Map<number, TracedLayer>() : undefined;
   const visited = options.trace?.visitedKeys === true ? new VisitedLayers() : undefined;
   const attention = planAttention({
-    attention: chosen,
+    attention: model.attention,
     config,
     usualBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
@@ -128,23 +137,22 @@ export function planModel(
     visited,
     notice,
   });
-  const { contextSize, maxSessions } = sizes;
+  const { contextSize, maxSessions, dtype, rotatesKeys } = sizes;
   const tellsLength = attention.requirements.reads === undefined; // otherwise distances stay small
   if (tellsLength && contextSize > config.contextLength) notice(beyondTrained(contextSize, config.contextLength));
-  const offload = sizeOffload(config, options, sizes, attention);
-  if (sizes.heavyHitters !== undefined) checkMeasurable(attention, options, offload.tiers !== undefined);
-  const cache = cacheShape(sizes, attention, offload);
+  const { tiers: sizedTiers, sideBytes, counts } = sizeOffload(config, options, sizes, attention);
+  if (sizes.heavyHitters !== undefined) checkMeasurable(attention, options, sizedTiers !== undefined);
+  const cache = { ...counts, dtype };
   // one row per open session, one per row that a step writes, and snapshots
   const numStates = maxSessions + sizes.maxSequences + numSpareStates;
   const numTop = Math.min(maxTop, config.vocabSize);
-  const shape = { cache, numStates, topK: numTop };
-  const { programs, tiers } = buildPrograms(description, sizes, attention, offload, shape);
-  const policy = selfPolicyOf(options.speculative);
-  if (policy === undefined) refuseDraftsOnly(sparse);
-  const drafting = sparse?.isForDrafts === true ? withDraftFeedForward(description, sparse) : description;
-  const draftProgram = buildDraftProgram(drafting, sizes, shape, policy, notice);
+  const shared = { cache, contextSize, numStates, topK: numTop, rotateKeys: rotatesKeys };
+  const build: BuildProgram = (own, feedForward = model.feedForward) =>
+    description.buildProgram({ ...shared, ...feedForward(own.maxTokens), ...own });
+  const { programs, tiers } = buildPrograms(build, config, sizes, attention, sizedTiers);
+  const draftProgram = buildDraftProgram(build, model, selfPolicyOf(options.speculative), notice);
   const visionProgram = description.vision?.buildProgram({ tokenRow: true });
-  const imageProgram = buildImageProgram(description, sizes, shape, attention);
+  const imageProgram = buildImageProgram(build, description, sizes, attention);
   const sidePrograms = [draftProgram, visionProgram, imageProgram].filter((program) => program !== undefined);
   return {
     config,
@@ -162,10 +170,10 @@ export function planModel(
     tracedLayers: tracedLayers === undefined ? undefined : [...tracedLayers.values()],
     visitedLayers: visited?.layers,
     heavyHitters: sizes.heavyHitters,
-    rotatesKeys: sizes.rotatesKeys,
+    rotatesKeys,
     rotaryLengths: rotaryLengthsIn(config.rope, contextSize),
     tiers,
-    memory: memoryOf(sizes, programs, sidePrograms, tiers, offload.sideBytes / attention.blockSize),
+    memory: memoryOf(sizes, programs, sidePrograms, tiers, sideBytes / attention.blockSize),
   };
 }
 
@@ -219,13 +227,12 @@ function checkContextSize({ contextLength, maxPositions, rope }: DecoderConfig, 
   throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
 }
 
-/** The tiers of the KV cache, if offload is needed. */
+/** The blocks of the KV cache, and its tiers if offload is needed. */
 interface OffloadSizes {
   readonly tiers: SizedTiers | undefined;
   /** Bytes of a block besides keys and values, over all layers. */
   readonly sideBytes: number;
-  readonly numCacheBlocks: number;
-  readonly numContextBlocks: number;
+  readonly counts: Omit<KvCacheShape, 'dtype'>;
 }
 
 function sizeOffload(
@@ -259,18 +266,10 @@ function sizeOffload(
   const tiers = sizeTiers(options.kvCache, facts, () =>
     tierAttention(attention, isTraced, (layer) => attending.includes(layer)),
   );
-  return { tiers, sideBytes, numCacheBlocks, numContextBlocks };
-}
-
-function cacheShape(
-  { dtype }: Sizes,
-  { blockSize }: AttentionPlan,
-  { tiers, numCacheBlocks, numContextBlocks }: OffloadSizes,
-): KvCacheShape {
   const numBlocks = tiers?.sizes.numBlocks ?? numCacheBlocks;
   // one more for a sequence that was truncated within a block, and one while blocks are being offloaded
   const maxBlocksPerSequence = tiers === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
-  return { numBlocks, blockSize, maxBlocksPerSequence, dtype };
+  return { tiers, sideBytes, counts: { numBlocks, blockSize, maxBlocksPerSequence } };
 }
 
 interface BuiltPrograms {
@@ -278,44 +277,37 @@ interface BuiltPrograms {
   readonly tiers: TierPlan | undefined;
 }
 
-/** What all programs share. */
-interface ProgramShape {
-  readonly cache: KvCacheShape;
-  readonly numStates: number;
-  readonly topK: number;
-}
+const oneToken = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
 
 /** The program that drafts with the weights and the cache of the model. */
 function buildDraftProgram(
-  description: ModelDescription,
-  { contextSize, rotatesKeys }: Sizes,
-  shape: ProgramShape,
+  build: BuildProgram,
+  { description, sparse, feedForward }: ModelToPlan,
   policy: string | undefined,
   notice: (text: string) => void,
 ): Program | undefined {
-  if (policy === undefined) return undefined;
-  const attention = draftAttention(policy, description.config, notice);
-  const size = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
-  const program = description.buildProgram({ ...shape, rotateKeys: rotatesKeys, contextSize, ...attention, ...size });
+  if (policy === undefined) {
+    refuseDraftsOnly(sparse);
+    return undefined;
+  }
+  const own = { ...oneToken, ...draftAttention(policy, description.config, notice) };
+  const skips = sparse?.isForDrafts === true;
+  const program = skips ? build(own, draftFeedForward(sparse, feedForward)) : build(own);
   refuseStates(program, policy);
-  return program;
+  return skips ? withOwnRows(program, description) : program;
 }
 
 /** The program of steps of the rows of one image, where they attend to each other. */
 function buildImageProgram(
-  description: ModelDescription,
-  { contextSize, rotatesKeys, maxTokens: maxBatch, maxSequences }: Sizes,
-  shape: ProgramShape,
+  build: BuildProgram,
+  { vision, config }: ModelDescription,
+  { maxTokens: maxBatch, maxSequences }: Sizes,
   attention: AttentionPlan,
 ): Program | undefined {
-  const { vision, config } = description;
   if (vision?.isBidirectional !== true) return undefined;
   const { numRows: maxTokens } = vision;
   const maxOutputRows = Math.min(maxTokens, maxRowsOf(config, maxBatch, maxSequences));
-  return description.buildProgram({
-    ...{ ...shape, rotateKeys: rotatesKeys, contextSize, maxTokens, maxSequences: 1, maxOutputRows },
-    ...attention.programOptions('image'),
-  });
+  return build({ maxTokens, maxSequences: 1, maxOutputRows, ...attention.programOptions('image') });
 }
 
 /** Maximum number of output rows of steps of up to `maxTokens` tokens. */
@@ -324,32 +316,27 @@ function maxRowsOf({ vocabSize }: DecoderConfig, maxTokens: number, maxSequences
 }
 
 function buildPrograms(
-  description: ModelDescription,
-  { contextSize, rotatesKeys, maxTokens, isSpeculative, maxDecodeTokens, maxSequences }: Sizes,
+  build: BuildProgram,
+  config: DecoderConfig,
+  { maxTokens, isSpeculative, maxDecodeTokens, maxSequences }: Sizes,
   attention: AttentionPlan,
-  offload: OffloadSizes,
-  shape: ProgramShape,
+  sizedTiers: SizedTiers | undefined,
 ): BuiltPrograms {
-  const common = { ...shape, rotateKeys: rotatesKeys, contextSize };
   const steps = {
-    decode: { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 },
-    batch: {
-      maxTokens,
-      maxSequences,
-      maxOutputRows: maxRowsOf(description.config, maxTokens, maxSequences),
-    },
+    decode: oneToken,
+    batch: { maxTokens, maxSequences, maxOutputRows: maxRowsOf(config, maxTokens, maxSequences) },
     decodeBatch: { maxTokens: maxDecodeTokens, maxSequences, maxOutputRows: maxDecodeTokens },
   };
-  const build = (step: keyof typeof steps, phase: StepPhase): Program =>
-    description.buildProgram({ ...common, ...attention.programOptions(phase), ...steps[step] });
-  const decode = build('decode', 'decode');
-  const batch = build('batch', 'prefill');
-  const decodeBatch = !attention.isUniform && maxDecodeTokens > 1 ? [build('decodeBatch', 'decode')] : [];
+  const buildStep = (step: keyof typeof steps, phase: StepPhase): Program =>
+    build({ ...steps[step], ...attention.programOptions(phase) });
+  const decode = buildStep('decode', 'decode');
+  const batch = buildStep('batch', 'prefill');
+  const decodeBatch = !attention.isUniform && maxDecodeTokens > 1 ? [buildStep('decodeBatch', 'decode')] : [];
   const isInvariant = isSpeculative && attention.verifiesDrafts;
   const tiers =
-    offload.tiers &&
-    planTiers(offload.tiers, { maxTokens, maxSequences, isInvariant }, (step, lowering) =>
-      description.buildProgram({ ...common, attention: lowering, ...steps[step] }),
+    sizedTiers &&
+    planTiers(sizedTiers, { maxTokens, maxSequences, isInvariant }, (step, lowering) =>
+      build({ ...steps[step], attention: lowering }),
     );
   return { programs: [decode, batch, ...decodeBatch], tiers };
 }

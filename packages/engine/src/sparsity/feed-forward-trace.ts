@@ -1,20 +1,16 @@
 /** Inputs and intermediate values of FFNs as program outputs, and their weights as numbers, for calibration. */
-import { feedForwardNames, type EmbedderDescription, type ModelDescription, type Weight } from '@winnow/models';
+import { feedForwardNames, type Weight } from '@winnow/models';
 import type { Backend, BufferHandle, FeedForwardLowering, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, decoder, numElements, tensorBytes } from '@winnow/tensor';
 import type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwardTrace } from './feed-forward.js';
 import { neuronRows } from './neuron-rows.js';
-import { withFeedForward } from './with-feed-forward.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { TracedStep } from '../memory/step-reports.js';
 
 const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${layer}.${part}`;
 
-/**
- * A dense FFN lowering of one program that makes the inputs of each layer outputs.
- * @param onLayer called for each layer
- */
-function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): FeedForwardLowering {
+/** A dense FFN lowering that makes what FFNs compute outputs of the program, and fills `layers`. */
+export function createFeedForwardTracer(layers: Map<number, FeedForwardLayer>): FeedForwardLowering {
   return (b, node) => {
     const { layer, x, activation, hiddenDim, ffnDim } = node;
     const product = (input: ProgramTensor, weight: ProgramTensor, bias?: ProgramTensor): ProgramTensor =>
@@ -30,7 +26,8 @@ function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): Fe
     };
     const dtypes = { gate: node.gate?.().dtype, up: node.up().dtype, down: node.down().dtype };
     const rows = neuronRows(dtypes, biases.includes('gate') || biases.includes('up'));
-    onLayer({ layer, activation, hiddenDim, ffnDim, isGated: gate !== undefined, biases, weightBytes, rows });
+    const isGated = gate !== undefined;
+    layers.set(layer, { layer, activation, hiddenDim, ffnDim, isGated, biases, weightBytes, rows });
     b.output(outputName(layer, 'x'), x);
     b.output(outputName(layer, 'up'), up);
     if (gate !== undefined) b.output(outputName(layer, 'gate'), gate);
@@ -40,15 +37,6 @@ function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): Fe
         : b.activation('glu', { gate, up }, { kind: activation });
     return product(hidden, node.down(), node.downBias?.());
   };
-}
-
-/** A description whose programs output what their FFNs compute; building one fills `layers`. */
-export function withFeedForwardTrace<D extends EmbedderDescription | ModelDescription>(
-  description: D,
-  layers: Map<number, FeedForwardLayer>,
-): D {
-  const onLayer = (layer: FeedForwardLayer): void => void layers.set(layer.layer, layer);
-  return withFeedForward(description, () => ({ feedForward: createFeedForwardTracer(onLayer) }));
 }
 
 /** Reads the FFN values of the last step, layer by layer. */
