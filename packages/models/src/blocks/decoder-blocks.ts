@@ -3,7 +3,7 @@ import type { Program, ProgramTensor } from '@winnow/ops';
 import type { ModelDescription } from '../program/architecture.js';
 import {
   addAdapted,
-  beginDecoder,
+  DecoderStepBuilder,
   embedTokens,
   endDecoder,
   type AttentionRequest,
@@ -51,7 +51,7 @@ export function describeDecoder(design: DecoderDesign): ModelDescription {
     weights,
     constants,
     buildProgram(options: DecoderProgramOptions): Program {
-      const step = beginDecoder({ config, weights, constants }, options);
+      const step = new DecoderStepBuilder({ config, weights, constants }, options);
       const normalize = (rows: ProgramTensor): ProgramTensor => norm(step, 'output_norm', rows);
       endDecoder(step, writeLayers(step), { normalize, topK: options.topK, softCap, logitScale });
       return step.b.build();

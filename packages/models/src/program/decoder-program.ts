@@ -166,25 +166,16 @@ export interface DecoderStep {
   stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;
 }
 
-/**
- * Starts a program: declares the inputs of a step and stores the positions of its tokens.
- * @param hasOneCache whether all layers share one cache, which is possible when steps contain whole sequences
- */
-export function beginDecoder(
-  model: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
-  options: DecoderProgramOptions,
-  hasOneCache = false,
-): DecoderStep {
-  return new DecoderStepBuilder(model, options, hasOneCache);
-}
-
 function found(name: string, tensor: ProgramTensor | undefined): ProgramTensor {
   if (tensor === undefined) throw new ArgumentError({ argument: 'weight', expected: name, actual: 'nothing' });
   return tensor;
 }
 
-/** Methods are arrow functions where layers destructure a step. */
-class DecoderStepBuilder implements DecoderStep {
+/**
+ * Starts a program: declares the inputs of a step and stores the positions of its tokens. Methods are arrow functions where layers
+ * destructure a step.
+ */
+export class DecoderStepBuilder implements DecoderStep {
   readonly b: ProgramBuilder;
   readonly config: DecoderConfig;
   readonly positions: ProgramTensor;
@@ -211,10 +202,11 @@ class DecoderStepBuilder implements DecoderStep {
   #imageRows: ProgramTensor | undefined;
   #imageRotation: ReturnType<DecoderStep['imageRotation']>;
 
+  /** @param hasOneCache whether all layers share one cache, which is possible when steps contain whole sequences */
   constructor(
     { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
     options: DecoderProgramOptions,
-    hasOneCache: boolean,
+    hasOneCache = false,
   ) {
     const { maxTokens, maxSequences, maxOutputRows, cache } = options;
     const { numBlocks, blockSize, maxBlocksPerSequence } = cache;

@@ -7,7 +7,7 @@ import {
   type ProgramTensor,
 } from '@winnow/ops';
 import type { EmbedderDescription } from './architecture.js';
-import { beginDecoder, type DecoderStep } from './decoder-program.js';
+import { DecoderStepBuilder, type DecoderStep } from './decoder-program.js';
 import type { ExpertPlacement } from './expert-placement.js';
 
 /** How the token vectors of a text are pooled: `cls` takes the first one; the others as in the op `pool-rows`. */
@@ -78,7 +78,7 @@ export function beginEmbedding(
     ...(experts === undefined ? {} : { experts }),
     ...(namePrefix === undefined ? {} : { namePrefix }),
   } as const;
-  return beginDecoder(parts, options, true);
+  return new DecoderStepBuilder(parts, options, true);
 }
 
 /** Completes an embedding program. @param normalize the norm after the last layer */

@@ -8,7 +8,7 @@ import type { Rotary } from '../blocks/rotary.js';
 import type { Fields } from '../file/fields.js';
 import type { Weight } from '../file/weights.js';
 import type { ImageSize, ImageStep, RowGrid, VisionPart } from '../program/architecture.js';
-import { beginDecoder, type DecoderStep } from '../program/decoder-program.js';
+import { DecoderStepBuilder, type DecoderStep } from '../program/decoder-program.js';
 import { embeddingBlockSize, lowerBidirectionalAttention } from '../program/embedding-program.js';
 import type { EncoderConfig } from '../settings/encoder-settings.js';
 import { addGridPositions, fillGridPositions, placeWeightsName } from './grid-positions.js';
@@ -134,7 +134,7 @@ function beginImage(design: ScaledDesign, sizes: Sizes, constants: ReadonlyMap<s
     ...{ maxTokens, maxSequences: maxWindows, maxOutputRows: maxImageRows, topK: 0, contextSize: maxTokens },
     ...{ cache, attention, namePrefix: visionPrefix },
   };
-  const step = beginDecoder({ config, weights, constants }, options, true);
+  const step = new DecoderStepBuilder({ config, weights, constants }, options, true);
   return step;
 }
 
