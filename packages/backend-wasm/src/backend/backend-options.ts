@@ -67,6 +67,11 @@ export interface WasmBackendOptions {
   readonly maxCallerMs?: number;
 }
 
+/** As `WasmBackendOptions`, with the workers of Node or of the browser by default. */
+export interface CreateWasmBackendOptions extends Omit<WasmBackendOptions, 'host'> {
+  readonly host?: WasmHost;
+}
+
 export const wasmBackendNames: OptionNames<WasmBackendOptions> = {
   numThreads: true,
   host: true,

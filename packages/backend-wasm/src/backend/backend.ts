@@ -1,4 +1,5 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
+import { createHost } from '#host';
 import type { NativeLevel } from '@winnow/native';
 import {
   dispatchProgram,
@@ -8,17 +9,22 @@ import {
   type PrepareOptions,
   type Program,
 } from '@winnow/ops';
-import { ReleasedError, type DeviceLostError } from '@winnow/tensor';
-import type { WasmHost } from '../host/host.js';
+import { checkOptions, ReleasedError, type DeviceLostError } from '@winnow/tensor';
 import { compileKernels, type Kernels, type Variant } from '../host/web-assembly.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { supportOf } from '../kernels/support.js';
 import { BufferStore, copyAlignment } from '../memory/buffer-store.js';
-import { MemoryPool } from '../memory/memory-pool.js';
+import { MemoryPool, type CreateMemory } from '../memory/memory-pool.js';
+import { createShard } from '../memory/memory-shard.js';
 import { createExecutable } from '../program/executable.js';
 import { ScratchMeter } from '../program/scratch-meter.js';
 import { JobQueue } from '../runner/job-queue.js';
-import { resolveOptions, type BackendChoices, type ResolvedOptions } from './backend-options.js';
+import {
+  resolveOptions,
+  wasmBackendNames,
+  type CreateWasmBackendOptions,
+  type ResolvedOptions,
+} from './backend-options.js';
 import { breakEvenRatioOf } from './break-even.js';
 
 /** The WASM backend, with its memory statistics. */
@@ -45,14 +51,16 @@ const unattachedNotice = 'native kernels: a thread cannot attach them, so WebAss
 const shortNotice = 'native kernels: the memory has no room for their scratch, so WebAssembly computes some programs';
 
 /**
- * Creates the backend: compiles the kernels and starts the workers.
+ * Creates the WebAssembly backend: compiles the kernels and starts the workers.
  * @throws {ArgumentError} for invalid options
  * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
-export async function createBackend(options: BackendChoices, host: WasmHost): Promise<WasmBackend> {
-  const resolved = await resolveOptions(options, host);
+export async function createWasmBackend(options: CreateWasmBackendOptions = {}): Promise<WasmBackend> {
+  checkOptions(options, wasmBackendNames);
+  const resolved = await resolveOptions(options, options.host ?? createHost());
   const { variant, isShared, numThreads, notices, maxBytes, bytesPerMemory, native } = resolved;
-  const parts = new BackendParts(resolved, { module: await compileKernels(variant, isShared), native });
+  const compiled = { module: await compileKernels(variant, isShared), native };
+  const parts = new BackendParts(resolved, compiled, (size, onDeath) => createShard(size, compiled, resolved, onDeath));
   const { pool, buffers } = parts;
   const backend: WasmBackend = {
     name: native === undefined ? 'wasm' : `wasm+${native.level}`,
@@ -95,7 +103,7 @@ export async function createBackend(options: BackendChoices, host: WasmHost): Pr
   };
   const prepareKernels: KernelBackend['prepareKernels'] = (program, prepareOptions) =>
     parts.prepare(program, prepareOptions);
-  const kernels: KernelBackend = { ...backend, prepareKernels, now: host.now };
+  const kernels: KernelBackend = { ...backend, prepareKernels, now: resolved.host.now };
   return backend;
 }
 
@@ -111,7 +119,7 @@ class BackendParts {
   #isShort = false;
   #isDisposed = false;
 
-  constructor(options: ResolvedOptions, kernels: Kernels) {
+  constructor(options: ResolvedOptions, kernels: Kernels, createMemory: CreateMemory) {
     const { now } = options.host;
     const checkDisposed = (): void => this.#checkDisposed();
     let onLost: (failure: DeviceLostError) => void = () => undefined;
@@ -119,7 +127,7 @@ class BackendParts {
     this.#options = options;
     this.#queue = new JobQueue(checkDisposed);
     this.#scratchMeter = new ScratchMeter(kernels, options.isShared);
-    this.pool = new MemoryPool(options, kernels, onLost);
+    this.pool = new MemoryPool(options, createMemory, onLost);
     this.buffers = new BufferStore({ pool: this.pool, queue: this.#queue, module: kernels.module, now, checkDisposed });
   }
 
@@ -133,11 +141,10 @@ class BackendParts {
   async prepare(program: Program, options: PrepareOptions): Promise<Executable> {
     this.#checkDisposed();
     options.signal?.throwIfAborted();
-    const { numThreads, maxCallerMs, bytesPerMemory, activations, host, native } = this.#options;
+    const { maxCallerMs, bytesPerMemory, activations, host, native } = this.#options;
     const bound = this.buffers.bind(program, options.buffers);
     const executable = await createExecutable(program, {
-      ...{ pool: this.pool, queue: this.#queue, scratchMeter: this.#scratchMeter },
-      ...{ numThreads, bound, maxCallerMs },
+      ...{ pool: this.pool, queue: this.#queue, scratchMeter: this.#scratchMeter, bound, maxCallerMs },
       hasCopies: () => this.pool.numMemories > 1,
       smallBytes: bytesPerMemory / smallShare,
       checkMemory: () => {

@@ -4,11 +4,14 @@
  */
 import type { BufferGroup } from '@winnow/ops';
 import { CapacityError, type DeviceLostError } from '@winnow/tensor';
-import { isNativeOff, type Kernels } from '../host/web-assembly.js';
+import { isNativeOff } from '../host/web-assembly.js';
 import { controlWords, heapBase, pageBytes } from '../kernels/layout.generated.js';
-import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
+import type { MemoryShard } from './memory-shard.js';
 
-export interface PoolOptions extends ShardOptions {
+/** @param onDeath called when a worker dies or a native kernel fails */
+export type CreateMemory = (maxBytes: number, onDeath: (failure: DeviceLostError) => void) => MemoryShard;
+
+export interface PoolOptions {
   /** Total over all memories. */
   readonly maxBytes: number;
   readonly bytesPerMemory: number;
@@ -26,7 +29,7 @@ function roomIn({ heap }: MemoryShard, reserve: number): number {
 
 export class MemoryPool {
   readonly #options: PoolOptions;
-  readonly #kernels: Kernels;
+  readonly #createMemory: CreateMemory;
   readonly #onLost: (failure: DeviceLostError) => void;
   readonly #reservedBytes: number;
   readonly #memories: MemoryShard[] = [];
@@ -37,9 +40,9 @@ export class MemoryPool {
   #newest: MemoryShard; // the memory of the previous buffer
 
   /** @param onLost called once when workers of a memory die */
-  constructor(options: PoolOptions, kernels: Kernels, onLost: (failure: DeviceLostError) => void) {
+  constructor(options: PoolOptions, createMemory: CreateMemory, onLost: (failure: DeviceLostError) => void) {
     this.#options = options;
-    this.#kernels = kernels;
+    this.#createMemory = createMemory;
     this.#onLost = onLost;
     this.#reservedBytes = options.maxBytes > options.bytesPerMemory ? options.reservedBytes : 0;
     this.#first = this.#create(0) as MemoryShard;
@@ -102,7 +105,7 @@ export class MemoryPool {
     const left = this.#memories.reduce((sum, memory) => sum - memory.maxBytes, maxBytes);
     const size = Math.floor(Math.min(left, bytesPerMemory) / pageBytes) * pageBytes;
     if (size < Math.max(minBytes, heapBase + sizeBytes)) return undefined;
-    const memory = createShard(size, this.#kernels, this.#options, (cause) => this.#fail(cause));
+    const memory = this.#createMemory(size, (cause) => this.#fail(cause));
     this.#memories.push(memory);
     return memory;
   }

@@ -29,7 +29,6 @@ import { splitProgram, type ProgramPart, type Stage } from './split-program.js';
 export interface ExecutionContext {
   readonly pool: MemoryPool;
   readonly queue: JobQueue;
-  readonly numThreads: number;
   /** Weights and caches by buffer. */
   readonly bound: ReadonlyMap<number, WasmBuffer>;
   /** Whether any buffer of the backend is in several memories. */

@@ -30,7 +30,6 @@ export interface StageCaches {
 export interface PartBufferOptions {
   readonly bound: ReadonlyMap<number, WasmBuffer>;
   readonly queue: JobQueue;
-  readonly numThreads: number;
   /** Whether any buffer of the backend is in several memories. */
   readonly hasCopies: () => boolean;
 }
@@ -117,9 +116,9 @@ export class PartBuffers {
 
   async #repack(steps: ReturnType<typeof repackSteps>, checkAlive: () => void): Promise<readonly RepackedTensor[]> {
     if (steps.length === 0) return [];
-    const { queue, numThreads } = this.#options;
+    const { queue } = this.#options;
     const { heap, runner } = this.#memory;
-    const { address, region, finish } = writeRepackJob(steps, heap, numThreads);
+    const { address, region, finish } = writeRepackJob(steps, heap, runner.numThreads);
     try {
       await queue.run({ address, begin: 0, end: steps.length, share: workersOnly, runner }, undefined, checkAlive);
       return finish().map(({ tensor }) => tensor);

@@ -25,7 +25,6 @@ import type { ScratchMeter } from './scratch-meter.js';
 import type { ProgramPart } from './split-program.js';
 
 export interface PartOptions {
-  readonly numThreads: number;
   /** Byte address of a weight or a cache in the memory of the part. */
   readonly addressOf: (buffer: number) => number;
   /** Weights of the whole program to interleave, from `repackableTensors`. */
@@ -178,7 +177,7 @@ function placePart(part: ProgramPart<MemoryShard>, planned: Plan, options: PartO
     scalars: program.buffers[scalarBufferIndex].sizeBytes,
     arena: program.buffers[arenaBufferIndex].sizeBytes,
     shared: scratch.sharedBytes,
-    local: scratch.localBytes * options.numThreads,
+    local: scratch.localBytes * memory.runner.numThreads,
     profile: options.profile ? numRecords * 8 : 0,
   };
   try {

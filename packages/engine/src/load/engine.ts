@@ -26,6 +26,7 @@ import {
   type RerankerLoadOptions,
 } from './options.js';
 import { resolveOptions } from './resolved-options.js';
+import { ModelResources } from './resources.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
@@ -63,17 +64,20 @@ export function createEngineApi(host: EngineHost): EngineApi {
     async loadModel(location, given = {}): Promise<Model> {
       const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return loadOpenedModel(await openWithMmproj(location, options, host), options, adapters, host);
+      const resources = await ModelResources.open(await openWithMmproj(location, options, host), options);
+      return loadOpenedModel(resources, options, adapters, host);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
       checkOptions(options, embeddingLoadOptionNames);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return loadOpenedEmbeddingModel(await openLocation(location, options, host.openPath), options, adapters, host);
+      const resources = await ModelResources.open(await openLocation(location, options, host.openPath), options);
+      return loadOpenedEmbeddingModel(resources, options, adapters, host);
     },
     async loadReranker(location, options = {}): Promise<Reranker> {
       checkOptions(options, rerankerLoadOptionNames);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return loadOpenedReranker(await openLocation(location, options, host.openPath), options, adapters, host);
+      const resources = await ModelResources.open(await openLocation(location, options, host.openPath), options);
+      return loadOpenedReranker(resources, options, adapters, host);
     },
     async inspectModel(location, given = {}): Promise<ModelInfo> {
       const options = resolveOptions(given, location);

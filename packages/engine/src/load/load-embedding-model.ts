@@ -1,6 +1,6 @@
 /** Loads an open model that reads whole texts into a backend: an embedding model or a reranker. */
 import { describeEmbedder, describeReranker, type ModelFile, type ScaledLora } from '@winnow/models';
-import type { Backend, Executable, Program } from '@winnow/ops';
+import type { Executable, Program } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ImageProcessor } from '@winnow/vision';
 import { fitEmbedding, type EmbedderToFit } from '../embedding/fit.js';
@@ -24,18 +24,18 @@ import { createImageEncoder } from './create-image-encoder.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { checkSameModel, modelHash } from './model-hash.js';
-import type { OpenedModel } from './opened-model.js';
 import type { EmbeddingLoadOptions, RerankerLoadOptions } from './options.js';
-import { ModelResources } from './resources.js';
+import type { ModelResources } from './resources.js';
 
-/** Takes ownership of `opened`, as `loadTextModel`. */
+/** Takes ownership of `resources`, as `loadTextModel`. */
 export async function loadOpenedEmbeddingModel(
-  opened: OpenedModel,
+  resources: ModelResources,
   options: EmbeddingLoadOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
 ): Promise<EmbeddingModel> {
-  return loadTextModel(opened, options, adapters, host, async (file) => {
+  return loadTextModel(resources, options, adapters, host, async (file) => {
+    const { opened } = resources;
     const description = await describeEmbedder(file);
     const lateInteraction = opened.lateInteraction();
     if (lateInteraction !== undefined) checkProjection(file, description);
@@ -47,14 +47,14 @@ export async function loadOpenedEmbeddingModel(
   });
 }
 
-/** Takes ownership of `opened`, as `loadTextModel`. */
+/** Takes ownership of `resources`, as `loadTextModel`. */
 export async function loadOpenedReranker(
-  opened: OpenedModel,
+  resources: ModelResources,
   options: RerankerLoadOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
 ): Promise<Reranker> {
-  return loadTextModel(opened, options, adapters, host, async (file, tokenizer) => {
+  return loadTextModel(resources, options, adapters, host, async (file, tokenizer) => {
     const description = await describeReranker(file, (token) => tokenizer?.idOf(token));
     if (description.input === 'judge') checkRerankTemplate(file);
     const create = (parts: TextModelParts): Reranker => new TextReranker({ ...parts, description });
@@ -70,21 +70,19 @@ interface TextModelKind<M> extends EmbedderToPlan {
 type DescribeKind<M> = (file: ModelFile, tokenizer: Tokenizer | undefined) => Promise<TextModelKind<M>>;
 
 /**
- * Takes ownership of `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads
- * from it.
+ * Takes ownership of `resources`: its file is closed when the model is loaded, when loading fails, or with the model that
+ * reads from it.
  */
 async function loadTextModel<M>(
-  opened: OpenedModel,
+  resources: ModelResources,
   options: EmbeddingLoadOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
   kindOf: DescribeKind<M>,
 ): Promise<M> {
-  const resources = await ModelResources.open(opened, options);
   try {
-    const { backend } = resources;
-    const described = await describe(opened, options, adapters, host, backend, kindOf);
-    const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
+    const described = await describe(resources, options, adapters, host, kindOf);
+    const limits = limitsOn(resources.backend.limits, host.memoryBytes, budgetOf(options.memory));
     const fitted = fitEmbedding(described, options, limits);
     const model = await createModel(described, fitted, resources, options, host);
     if (fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
@@ -97,7 +95,6 @@ async function loadTextModel<M>(
 
 /** A model as its files describe it, with its weights still in them. */
 interface DescribedModel<M> extends TextModelKind<M>, EmbedderToFit {
-  readonly opened: OpenedModel;
   readonly file: ModelFile;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
@@ -109,11 +106,10 @@ interface DescribedModel<M> extends TextModelKind<M>, EmbedderToFit {
 }
 
 async function describe<M>(
-  opened: OpenedModel,
+  { opened, backend }: ModelResources,
   options: EmbeddingLoadOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
-  backend: Backend,
   kindOf: DescribeKind<M>,
 ): Promise<DescribedModel<M>> {
   const file = await opened.openFile(true);
@@ -130,7 +126,7 @@ async function describe<M>(
   const sparse = await openSparse(description, file, options, host, backend);
   refuseDraftsOnly(sparse);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
-  const common = { ...kind, opened, file, sparse, traced, notices, tracedLayers };
+  const common = { ...kind, file, sparse, traced, notices, tracedLayers };
   const { vision } = description;
   const processor = vision && processorOf(vision, opened.imageSettings, name);
   return { ...common, weightNames: names, tokenizer, processor };
@@ -145,9 +141,9 @@ async function createModel<M>(
   options: EmbeddingLoadOptions,
   host: EngineHost,
 ): Promise<M> {
-  const { opened, file, description, create, sparse, notices, tracedLayers, tokenizer } = described;
+  const { file, description, create, sparse, notices, tracedLayers, tokenizer } = described;
   const { config, weights } = description;
-  const { backend } = resources;
+  const { opened, backend } = resources;
   const programs = programsOf(plan);
   const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights

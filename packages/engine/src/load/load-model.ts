@@ -1,6 +1,5 @@
 /** Loads an open decoder into a backend. */
 import { ropeFrequenciesName, type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
-import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ImageProcessor } from '@winnow/vision';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
@@ -40,25 +39,23 @@ import { checkSameModel, modelHash } from './model-hash.js';
 import { describeOpened } from './mmproj.js';
 import type { OpenedModel } from './opened-model.js';
 import type { ResolvedOptions } from './resolved-options.js';
-import { ModelResources } from './resources.js';
+import type { ModelResources } from './resources.js';
 
 /**
- * Takes ownership of `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads
- * from it.
+ * Takes ownership of `resources`: its file is closed when the model is loaded, when loading fails, or with the model that
+ * reads from it.
  */
 export async function loadOpenedModel(
-  opened: OpenedModel,
+  resources: ModelResources,
   options: ResolvedOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
 ): Promise<Model> {
-  const resources = await ModelResources.open(opened, options);
   try {
     checkHasDraftModel(options);
-    const { backend } = resources;
-    const described = await describe(opened, options, adapters, host, backend);
+    const described = await describe(resources, options, adapters, host);
     checkDraftModel(options.draftModel, described.tokenizer);
-    const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
+    const limits = limitsOn(resources.backend.limits, host.memoryBytes, budgetOf(options.memory));
     const fitted = fitModel(described, options, limits, options.notice);
     const loaded = await loadWeights(described, fitted, resources, options, host);
     const model = createModel(loaded, host);
@@ -72,7 +69,6 @@ export async function loadOpenedModel(
 
 /** A model as its files describe it, with its weights still in them. */
 interface DescribedModel extends ModelToFit {
-  readonly opened: OpenedModel;
   readonly file: ModelFile;
   readonly adapters: readonly ScaledLora[];
   readonly notices: readonly string[];
@@ -85,11 +81,10 @@ interface DescribedModel extends ModelToFit {
 }
 
 async function describe(
-  opened: OpenedModel,
+  { opened, backend }: ModelResources,
   options: ResolvedOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
-  backend: Backend,
 ): Promise<DescribedModel> {
   const file = await opened.openFile();
   const stored = await opened.openTokenizer();
@@ -105,7 +100,6 @@ async function describe(
   const tokenizer = marks === undefined ? plain : createImageTokenizer(plain, marks);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
   return {
-    opened,
     file,
     adapters,
     description,
@@ -150,7 +144,7 @@ async function loadWeights(
   const programs = [...plan.programs, ...side, ...(plan.tiers?.programs ?? [])];
   const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights
-  const facts = factsOf(described);
+  const facts = factsOf(resources.opened, described.adapters);
   const hashOf = (): Promise<string> => modelHash(facts, file.store, backend, buffers, weights, tiers);
   const hash = await hashOf();
   const common = { backend, buffers, options, now: options.host.now };
@@ -189,14 +183,15 @@ function imageRotationOf({ config, constants }: ModelDescription): ImageRotation
 }
 
 /** Weights of adapters are hashed with the others; adapters that are merged or scaled by 0 count by name. */
-function factsOf({ opened, adapters }: DescribedModel): Readonly<Record<string, unknown>> {
+function factsOf({ metadata }: OpenedModel, adapters: readonly ScaledLora[]): Readonly<Record<string, unknown>> {
   const named = adapters.map(({ lora, scale }) => [lora.name, scale]);
-  return named.length === 0 ? opened.metadata : { ...opened.metadata, adapters: named };
+  return named.length === 0 ? metadata : { ...metadata, adapters: named };
 }
 
 function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
   const { described, plan, resources, runtime } = parts;
-  const { opened, tokenizer, notices, sparse } = described;
+  const { tokenizer, notices, sparse } = described;
+  const { opened } = resources;
   const loaded = sessionModelOf(parts, engineHost);
   return new GenerativeModel({
     name: opened.name,
@@ -226,7 +221,8 @@ function sessionModelOf(
   { described, plan, draftObstacle: obstacle, resources, options, runtime, modelHash: hash, images }: LoadedParts,
   files: EngineHost,
 ): SessionModel {
-  const { opened, tokenizer, description } = described;
+  const { tokenizer, description } = described;
+  const { opened } = resources;
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
   const sessionKey = { modelHash: hash, options: sessionOptions(plan) };
   const lengthNotice = new LengthNotice(plan, options.report);

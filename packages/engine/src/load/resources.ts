@@ -22,14 +22,17 @@ interface UploadOptions {
 }
 
 /** The backend that loads a model when none is passed in. */
-export async function createOwnBackend(options: BackendOptions): Promise<Backend> {
-  const { createBackend, threads, activations, native } = options;
+export async function createOwnBackend(
+  options: BackendOptions,
+  native: BackendOptions['native'] = options.native,
+): Promise<Backend> {
+  const { createBackend, threads, activations } = options;
   return createBackend?.() ?? createWasmBackend({ numThreads: threads, activations, native });
 }
 
 export class ModelResources {
+  readonly opened: OpenedModel;
   readonly backend: Backend;
-  readonly #opened: OpenedModel;
   /** The device of the backend, if the model owns it. */
   readonly #device: ReplaceableDevice | undefined;
   #isFileOpen = true;
@@ -38,7 +41,7 @@ export class ModelResources {
   #feedForward: FeedForwardRuntime | undefined;
 
   private constructor(opened: OpenedModel, backend: Backend, device?: ReplaceableDevice) {
-    this.#opened = opened;
+    this.opened = opened;
     this.backend = backend;
     this.#device = device;
   }
@@ -48,7 +51,7 @@ export class ModelResources {
     if (options.backend !== undefined) return new ModelResources(opened, options.backend);
     try {
       // the replacement uses WebAssembly alone, which is safe whatever killed the threads of the first backend
-      const createNext = (): Promise<Backend> => createOwnBackend({ ...options, native: false });
+      const createNext = (): Promise<Backend> => createOwnBackend(options, false);
       const device = await ReplaceableDevice.create(() => createOwnBackend(options), createNext);
       return new ModelResources(opened, device.backend, device);
     } catch (error) {
@@ -140,7 +143,7 @@ export class ModelResources {
   async closeFile(): Promise<void> {
     if (!this.#isFileOpen) return;
     this.#isFileOpen = false;
-    await this.#opened.close();
+    await this.opened.close();
   }
 
   /** Releases everything. No step may run. */

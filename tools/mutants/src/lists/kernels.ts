@@ -210,7 +210,7 @@ export const kernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/src/program/program-part.ts',
-    find: 'local: scratch.localBytes * options.numThreads,',
+    find: 'local: scratch.localBytes * memory.runner.numThreads,',
     replace: 'local: scratch.localBytes,',
     tests: ['test/conformance.test.ts'],
     only: 'attention',

@@ -132,7 +132,7 @@ export const nativeKernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/load/resources.ts',
-    find: 'createOwnBackend({ ...options, native: false })',
+    find: 'createOwnBackend(options, false)',
     replace: 'createOwnBackend(options)',
     tests: ['packages/engine/test/native/loss.test.ts'],
   },
