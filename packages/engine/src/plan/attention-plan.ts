@@ -14,6 +14,7 @@ import {
   type AttentionRequirements,
   type AttentionSpec,
   type LayerPolicy,
+  type ResolvePolicyOptions,
 } from '@winnow/sparse-attention';
 import { ArgumentError, leastCommonMultiple } from '@winnow/tensor';
 
@@ -57,16 +58,16 @@ function chunkedLayersOf({ isChunked, windowedLayers }: LayersConfig): readonly 
   return isChunked === true ? windowedLayers : undefined;
 }
 
-/** The policies of the layers; those whose windows are chunks are dense. @throws {ArgumentError} as `resolvePolicy` does */
-export function policiesOf(spec: AttentionSpec | string, config: LayersConfig): readonly LayerPolicy[] {
-  return resolvePolicy(spec, { numLayers: config.numLayers, denseLayers: chunkedLayersOf(config) });
+/** The layers that policies are resolved for; those whose windows are chunks are dense. */
+export function layersOf(config: LayersConfig): ResolvePolicyOptions {
+  return { numLayers: config.numLayers, denseLayers: chunkedLayersOf(config) };
 }
 
 /** @throws {ArgumentError} for a policy that is invalid or that this model or cache does not support */
 export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   const { config, usualBlockSize, onTracedLayer, visited, notice } = options;
   const spec = checkAttention(options.attention);
-  const layers = policiesOf(spec, config);
+  const layers = resolvePolicy(spec, layersOf(config));
   const requirements = attentionRequirements(layers);
   const blockSize = blockSizeFor(requirements, usualBlockSize);
   const isDense = layers.every(({ prefill, decode }) => prefill.kind === 'dense' && decode.kind === 'dense');

@@ -1,9 +1,9 @@
 /** The attention of the program that drafts with the weights and the cache of the model: `speculative: 'self=POLICY'`. */
 import type { DecoderConfig, DecoderProgramOptions } from '@winnow/models';
 import type { Program } from '@winnow/ops';
-import { createAttentionLowering, type AttentionPolicy } from '@winnow/sparse-attention';
+import { createAttentionLowering, resolvePolicy, type AttentionPolicy } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
-import { policiesOf } from './attention-plan.js';
+import { layersOf } from './attention-plan.js';
 
 /** @throws {ArgumentError} for a policy with data of its own in the cache, which rejected drafts would change */
 export function draftAttention(
@@ -11,7 +11,7 @@ export function draftAttention(
   config: DecoderConfig,
   notice: (text: string) => void,
 ): Pick<DecoderProgramOptions, 'attention'> {
-  const layers = policiesOf(text, config).map(({ decode }) => ({ prefill: decode, decode }));
+  const layers = resolvePolicy(text, layersOf(config)).map(({ decode }) => ({ prefill: decode, decode }));
   const unsuitable = layers.find(({ decode }) => keepsData(decode));
   if (unsuitable !== undefined) {
     const expected =
