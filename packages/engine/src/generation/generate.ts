@@ -16,14 +16,7 @@ import { chunkLimit, dropsTokens, makeRoom } from './overflow.js';
 import { Sampler } from './sampler.js';
 import { createSpeculation } from './speculation/create.js';
 import type { Speculation } from './speculation/speculation.js';
-import {
-  checkStart,
-  numConstrainedOf,
-  setsConstraint,
-  type CheckedStart,
-  type GenerationStart,
-  type Limits,
-} from './start.js';
+import type { CheckedStart, Limits } from './start.js';
 import { lastingOptions, type GenerationState } from './state.js';
 import type { TextStream } from './text-stream.js';
 import { Verifier, type AcceptedToken, type Pick } from './verifier.js';
@@ -55,30 +48,13 @@ export class GenerationRun {
   /** Tokens that decode steps generated. */
   #numDecoded = 0;
 
-  /**
-   * Compiles the grammar last, since that takes longest.
-   * @throws {ArgumentError | CapacityError} for invalid options, and a prompt that does not fit
-   */
-  static async create(
+  /** @throws {ArgumentError} for a bias of a token that does not exist */
+  constructor(
     model: LoadedModel,
     sequence: Sequence,
-    start: GenerationStart,
-    given: GenerateOptions,
-  ): Promise<GenerationRun> {
-    const checked = checkStart(model, start, given);
-    const constraint = await model.constraints.start(checked.options, given.signal);
-    return new GenerationRun(model, sequence, start, given, checked, constraint);
-  }
-
-  private constructor(
-    model: LoadedModel,
-    sequence: Sequence,
-    start: GenerationStart,
-    given: GenerateOptions,
-    { options, limits, sampling, allTokens, fitted, text }: CheckedStart,
+    { options, limits, sampling, fitted, text, numResumed, constrained, rngState }: CheckedStart,
     constraint: Constraint | undefined,
   ) {
-    const { resumed } = start;
     this.#model = model;
     this.#sequence = sequence;
     this.#options = options;
@@ -89,7 +65,7 @@ export class GenerationRun {
     const { tokens, numDropped } = fitted;
     this.#prompt = tokens;
     this.#numDropped = numDropped;
-    this.#numResumed = resumed?.chosen.length ?? 0;
+    this.#numResumed = numResumed;
     this.#text = text;
     this.#speculation = createSpeculation(model, sequence, options.speculative);
     this.#verifier = new Verifier({
@@ -99,9 +75,7 @@ export class GenerationRun {
       accept: (tokenId) => this.#accept(tokenId),
       explain: (error) => model.nonFinite.fail(error, sequence.view.blocks),
     });
-    const numConstrained = resumed === undefined || setsConstraint(given) ? 0 : numConstrainedOf(resumed);
-    if (numConstrained > 0)
-      for (const tokenId of allTokens.subarray(-numConstrained)) this.#constraint?.accept(tokenId);
+    for (const tokenId of constrained) this.#constraint?.accept(tokenId);
     this.#oneToken = {
       ...{ sequence, phase: 'decode', tokens: new Int32Array(1), offset: 0, count: 1, outputRows: firstRow },
       signal: options.signal,
@@ -109,7 +83,7 @@ export class GenerationRun {
     };
     this.#state = {
       prompt: tokens,
-      numConstrained: this.#constraint === undefined ? 0 : numConstrained,
+      numConstrained: this.#constraint === undefined ? 0 : constrained.length,
       chosen: [],
       sampling,
       options: lastingOptions(options),
@@ -121,7 +95,7 @@ export class GenerationRun {
       this.#sampler.accept(tokenId);
       this.#speculation?.accept(tokenId);
     }
-    if (resumed !== undefined && given.seed === undefined) this.#sampler.restore(resumed.rngState());
+    if (rngState !== undefined) this.#sampler.restore(rngState);
   }
 
   /**

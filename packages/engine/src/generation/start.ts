@@ -1,5 +1,5 @@
 /** Checks what a generation starts from: options, limits, prompt. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, type RngState } from '@winnow/tensor';
 import type { GenerateOptions } from './generation.js';
 import type { LoadedModel } from './loaded-model.js';
 import { checkOverflow, dropsTokens, type OverflowPolicy } from './overflow.js';
@@ -26,9 +26,14 @@ export interface CheckedStart {
   readonly limits: Limits;
   readonly sampling: Sampling;
   /** The prompt and, when resumed, the tokens that were generated. */
-  readonly allTokens: Int32Array;
   readonly fitted: FittedPrompt;
   readonly text: TextStream;
+  /** Number of tokens at the end that were generated before. */
+  readonly numResumed: number;
+  /** Tokens at the end that belong to the constrained text. */
+  readonly constrained: Int32Array;
+  /** Where the random numbers of a resumed generation go on, unless it has a seed of its own. */
+  readonly rngState: RngState | undefined;
 }
 
 /** @throws {ArgumentError | CapacityError} */
@@ -39,7 +44,14 @@ export function checkStart(model: LoadedModel, start: GenerationStart, given: Ge
   const sampling = resolveSampling(given, resumed?.sampling ?? model.defaultSampling, model.host.randomSeed);
   const allTokens = resumed === undefined ? start.prompt : tokensOf(resumed);
   const fitted = fitPrompt(allTokens, model.contextSize, limits.overflow);
-  return { options, limits, sampling, allTokens, fitted, text: textAfter(model, fitted.tokens, options, resumed) };
+  const numConstrained = resumed === undefined || setsConstraint(given) ? 0 : numConstrainedOf(resumed);
+  return {
+    ...{ options, limits, sampling, fitted },
+    text: textAfter(model, fitted.tokens, options, resumed),
+    numResumed: resumed?.chosen.length ?? 0,
+    constrained: allTokens.subarray(allTokens.length - numConstrained),
+    rngState: given.seed === undefined ? resumed?.rngState() : undefined,
+  };
 }
 
 function limitsOf({ numTop, attention }: LoadedModel, options: GenerateOptions): Limits {
@@ -63,12 +75,12 @@ function optionsOf({ resumed }: GenerationStart, given: GenerateOptions): Genera
   return resumed === undefined ? given : resumedOptions(resumed, given);
 }
 
-export function setsConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {
+function setsConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {
   return grammar !== undefined || jsonSchema !== undefined;
 }
 
 /** Tokens at the end that belong to the constrained text. */
-export function numConstrainedOf({ options, numConstrained, chosen }: GenerationState): number {
+function numConstrainedOf({ options, numConstrained, chosen }: GenerationState): number {
   const isConstrained = setsConstraint(options) || options.spanLimit !== undefined;
   return isConstrained ? numConstrained + chosen.length : 0;
 }

@@ -1,7 +1,7 @@
 /** A session: one sequence, one generation at a time. */
 import { ArgumentError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { GenerationRun } from '../generation/generate.js';
-import type { GenerationStart } from '../generation/start.js';
+import { checkStart, type GenerationStart } from '../generation/start.js';
 import type { JsonValue } from '@winnow/kv-cache';
 import { snapshotOf, type GenerationState } from '../generation/state.js';
 import { Sequence } from '../runtime/sequence.js';
@@ -167,8 +167,9 @@ export class ModelSession implements Session {
     try {
       this.#owner.checkOpen();
       options.signal?.throwIfAborted();
-      const run = await GenerationRun.create(this.#model, this.#sequence, await begin(), options);
-      return yield* this.#scheduled(run);
+      const start = checkStart(this.#model, await begin(), options);
+      const constraint = await this.#model.constraints.start(start.options, options.signal); // takes longest
+      return yield* this.#scheduled(new GenerationRun(this.#model, this.#sequence, start, constraint));
     } finally {
       this.#isBusy = false;
     }
