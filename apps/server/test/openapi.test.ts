@@ -112,6 +112,14 @@ describe('the document', () => {
   });
 });
 
+test('the body of every operation is checked against its schema', async () => {
+  const { paths } = demo.server.openApi() as { paths: Record<string, Record<string, { requestBody?: object }>> };
+  const withBody = Object.entries(paths).filter(([path, { post }]) => post?.requestBody && path !== '/v1/files');
+  expect(withBody.length).toBeGreaterThan(12);
+  for (const [path] of withBody)
+    expect([path, (await postJson(`${demo.url}${path}`, '[]')).status]).toEqual([path, 400]);
+});
+
 describe('responses match their schemas', () => {
   const chat = { model: demoId, messages: [{ role: 'user', content: 'Hi' }], max_tokens: 3 };
   const text = { model: demoId, prompt: 'Hi', max_tokens: 3 };

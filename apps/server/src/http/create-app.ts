@@ -5,6 +5,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from './api-error.js';
 import { frameworkApiError } from './error-mapping.js';
+import { schemaController } from './validators.js';
 
 /** Timeout for receiving a request; otherwise slow clients would occupy connections. */
 const receiveTimeoutMs = 60_000;
@@ -29,8 +30,7 @@ export function createApp(limits: { readonly maxBodyBytes: number }) {
       void (reply as FastifyReply).status(status).send(body.toJSON());
     },
     genReqId: () => randomUUID().replaceAll('-', ''),
-    // Bodies are rejected, never coerced.
-    ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allowUnionTypes: true } },
+    schemaController,
   });
   // Response schemas are only for the OpenAPI document; tests check responses against them.
   app.setSerializerCompiler(() => (data) => JSON.stringify(data));
