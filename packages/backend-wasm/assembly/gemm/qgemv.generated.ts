@@ -14,6 +14,7 @@ export function superBlockQ4K<T>(at: usize, x: usize, meta: usize, sums: v128): 
   const low = nibbleMask();
   const byte = byteMask();
   const ones = onePairs();
+  let scales = scalesK(at + SCALES_AT_K, false, low);
   let scaled = f32x4.splat(0);
   let codes = at + NIBBLES_AT_Q4_K;
   let y = meta;
@@ -46,10 +47,10 @@ export function superBlockQ4K<T>(at: usize, x: usize, meta: usize, sums: v128): 
     v = v128.load(codes, 112);
     c = addProducts<T>(v128.load32_splat(x, 28), lowNibbles(v, low), c);
     d = addProducts<T>(v128.load32_splat(x, 60), highNibbles(v, low), d);
-    const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, sub >= 4, low), (sub & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
     codes += 128;
     x += 64;
+    scales = sub === 2 ? scalesK(at + SCALES_AT_K, true, low) : i32x4.shr_u(scales, 16);
     y += 2 * META_BYTES;
   }
   return addSuperBlock(at, scaled, meta, low, byte, sums);
@@ -61,6 +62,7 @@ export function superBlockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): 
   const byte = byteMask();
   const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));
   const ones = onePairs();
+  let scales = scalesK(at + SCALES_AT_K, false, low);
   let scaled = f32x4.splat(0);
   let codes = at + NIBBLES_AT_Q5_K;
   let y = meta;
@@ -84,8 +86,8 @@ export function superBlockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): 
       x += 8;
     }
     x += 32;
-    const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, 0 >= 4, low), (0 & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
+    scales = 0 === 2 ? scalesK(at + SCALES_AT_K, true, low) : i32x4.shr_u(scales, 16);
     y += 2 * META_BYTES;
   }
   {
@@ -108,8 +110,8 @@ export function superBlockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): 
       x += 8;
     }
     x += 32;
-    const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, 2 >= 4, low), (2 & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
+    scales = 2 === 2 ? scalesK(at + SCALES_AT_K, true, low) : i32x4.shr_u(scales, 16);
     y += 2 * META_BYTES;
   }
   {
@@ -132,8 +134,8 @@ export function superBlockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): 
       x += 8;
     }
     x += 32;
-    const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, 4 >= 4, low), (4 & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
+    scales = 4 === 2 ? scalesK(at + SCALES_AT_K, true, low) : i32x4.shr_u(scales, 16);
     y += 2 * META_BYTES;
   }
   {
@@ -156,8 +158,8 @@ export function superBlockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): 
       x += 8;
     }
     x += 32;
-    const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, 6 >= 4, low), (6 & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
+    scales = 6 === 2 ? scalesK(at + SCALES_AT_K, true, low) : i32x4.shr_u(scales, 16);
     y += 2 * META_BYTES;
   }
   return addSuperBlock(at, scaled, meta, low, byte, sums);
