@@ -96,19 +96,21 @@ function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
   const q2 = from + rowOfLane(lane + 2) * cache.keyStride;
   const q3 = from + rowOfLane(lane + 3) * cache.keyStride;
   const factor = f32x4.splat(cache.scale);
+  const bytes = cache.keyStride;
+  const row = rowBytes;
   // swizzled: of every eight numbers, the even ones come before the odd ones
-  const second = isSwizzled ? 4 * rowBytes : rowBytes;
-  const third = isSwizzled ? rowBytes : 2 * rowBytes;
+  const second = isSwizzled ? 4 * row : row;
+  const third = isSwizzled ? row : 2 * row;
+  let step = isSwizzled ? 2 * row : 4 * row;
   let i: usize = 0;
-  for (; i + 16 <= cache.keyStride; i += 16) {
+  for (; i + 16 <= bytes; i += 16, to += step, step = 8 * row - step) {
     const a = f32x4.mul(v128.load(q0 + i), factor);
     const b = f32x4.mul(v128.load(q1 + i), factor);
     const c = f32x4.mul(v128.load(q2 + i), factor);
     const d = f32x4.mul(v128.load(q3 + i), factor);
     storeColumns(a, b, c, d, to, second, third);
-    to += !isSwizzled ? 4 * rowBytes : (i & 16) === 0 ? 2 * rowBytes : 6 * rowBytes;
   }
-  for (; i < cache.keyStride; i += 4, to += rowBytes) {
+  for (; i < bytes; i += 4, to += row) {
     const column = f32x4(load<f32>(q0 + i), load<f32>(q1 + i), load<f32>(q2 + i), load<f32>(q3 + i));
     v128.store(to, f32x4.mul(column, factor));
   }
@@ -228,14 +230,14 @@ export function addSinks(): void {
 export function writeLane(lane: i32, y: usize): bool {
   const sum = sumOfLane(lane);
   const factor: f32 = sum === 0 ? 0 : 1 / sum;
-  const from = outputOfLane(lane);
-  let check: f32 = sum;
-  for (let i = 0; i < cache.valueDim; i++) {
-    const value = load<f32>(from + <usize>i * rowBytes) * factor;
-    check += value * 0;
-    setFloat(y, i, value);
+  const stride = rowBytes;
+  let largest = reinterpret<i32>(abs<f32>(sum));
+  for (let i = cache.valueDim, from = outputOfLane(lane); i > 0; i--, from += stride, y += 4) {
+    const value = load<f32>(from) * factor;
+    largest = max<i32>(largest, reinterpret<i32>(abs<f32>(value)));
+    store<f32>(y, value);
   }
-  return abs<f32>(check) < Infinity;
+  return largest < reinterpret<i32>(<f32>Infinity);
 }
 
 /** Computes the logits of `count` keys as rows from `row` on. Call it in ascending order: it may overwrite later rows. */
