@@ -158,19 +158,19 @@ function attendRows(panel: i32, keys: usize, values: usize, index: i32, count: i
   panels.sumRows(panel, values, count, 0);
 }
 
+/** Counts the keys of a token in the ranges of its run, which hold all that it may see. */
 function countPairs(token: i32): void {
   const position = cache.positionOfToken(token);
-  // the distance of the last sink
-  const firstSink = max<i32>(op.attributes.local, position - op.attributes.sinks + 1);
-  const windowReach = min<i32>(op.attributes.local - 1, cache.maxDistance);
   let count = 0;
-  for (let slot = 0; slot < tile.context;) {
-    const at = cache.positionsAt(cache.slotIndex(tile.sequence, slot));
-    const numSlots = cache.slotsInBlock(slot, tile.context - slot);
-    slot += numSlots;
-    count +=
-      cache.countVisible(position, at, numSlots, 0, windowReach) +
-      cache.countVisible(position, at, numSlots, firstSink, cache.maxDistance);
+  for (let pass = 0; pass < 2; pass++) {
+    choosePass(pass === 1);
+    const end = pass === 1 ? sinksEnd : windowEnd;
+    for (let slot = pass === 1 ? sinksBegin : windowBegin; slot < end;) {
+      const at = cache.positionsAt(cache.slotIndex(tile.sequence, slot));
+      const numSlots = cache.slotsInBlock(slot, end - slot);
+      slot += numSlots;
+      count += cache.countVisible(position, at, numSlots, max<i32>(near, position - limit + 1), far);
+    }
   }
   setInt(op.pairs.address, token, count);
 }
