@@ -2,6 +2,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import createCompilerFactory from '@fastify/ajv-compiler';
 import { loadEmbeddingModel, type EmbeddingModel, type Model } from '@winnow/engine';
 import type { JobStore } from '@winnow/jobs';
 import { createFolderBlobStore, openSqliteJobStore } from '@winnow/jobs/node';
@@ -10,6 +11,7 @@ import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ChatCompletion, ChatCompletionChunk } from '../src/schemas/chat.js';
+import { sharedSchemas } from '../src/openapi.js';
 import { ErrorBody } from '../src/schemas/common.js';
 import { Completion } from '../src/schemas/completions.js';
 import { EmbeddingList } from '../src/schemas/embeddings.js';
@@ -110,6 +112,13 @@ describe('the document', () => {
       'tokenize',
     ]);
   });
+});
+
+test('the schemas are valid', () => {
+  const compile = createCompilerFactory();
+  const validate = (schemas: readonly object[]): unknown => compile({ ...schemas } as never, { customOptions: {} });
+  validate(sharedSchemas);
+  expect(() => validate([{ $id: 'Broken', properties: [] }])).toThrow('schema is invalid');
 });
 
 test('the body of every operation is checked against its schema', async () => {
