@@ -132,7 +132,7 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   speculation: [
     ['lookup, copying, demo model f16, 2 threads', 'plain decoding'],
     ['self, new text, demo model f16, 2 threads: slowest 64 tokens', 'plain decoding'],
-    ['self=streaming:window=256,sinks=4, demo model f16, tokens 2018 to 2048, temperature 0: accepted', '4 drafts'],
+    ['self=streaming:window=256,sinks=4, demo model f16, tokens 738 to 768, temperature 0: accepted', '4 drafts'],
   ],
 };
 

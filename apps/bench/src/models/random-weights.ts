@@ -24,16 +24,29 @@ interface Pool {
   readonly state: RngState;
 }
 
-/** Drawing a pool takes longer than most quick measurements: each is drawn once. */
+interface Draws {
+  readonly values: Float64Array;
+  readonly state: RngState;
+}
+
+/** Drawing takes longer than most quick measurements: values are drawn once per seed, and encoded once per pool. */
+const draws = new Map<number, Draws>();
 const pools = new Map<string, Pool>();
 
-function drawPool(dtype: DType, deviation: number, seed: number): Pool {
+function draw(seed: number): Draws {
   const rng = createRng(seed);
+  const values = Float64Array.from({ length: poolValues }, () => rng.nextGaussian());
+  return { values, state: rng.state() };
+}
+
+function drawPool(dtype: DType, deviation: number, seed: number): Pool {
+  const drawn = draws.get(seed) ?? draw(seed);
+  draws.set(seed, drawn);
   const values = new Float32Array(poolValues);
-  for (let i = 0; i < values.length; i++) values[i] = rng.nextGaussian() * deviation;
+  for (let i = 0; i < values.length; i++) values[i] = (drawn.values[i] as number) * deviation;
   const blocks = new Uint8Array(sizeOf(dtype, poolValues));
   encode(dtype, values, blocks);
-  return { blocks, state: rng.state() };
+  return { blocks, state: drawn.state };
 }
 
 /**

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspectModel, openTokenizer } from '@winnow/engine';
 import { openGgufFile } from '@winnow/gguf/node';
-import { decode, numElements, sizeOf } from '@winnow/tensor';
+import { decode, dtypeInfo, numElements, sizeOf } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { modelNames, modelShape } from './model-shapes.js';
 import { randomWeights } from './random-weights.js';
@@ -82,7 +82,8 @@ describe('random weights', () => {
   });
 
   test.each(['q8_0', 'q4_K', 'q6_K'] as const)('%s: blocks are whole across parts', async (dtype) => {
-    const numValues = 2 ** 23; // at least two parts
+    const { blockSize, blockBytes } = dtypeInfo(dtype);
+    const numValues = Math.ceil((4.5 * 2 ** 20) / blockBytes) * blockSize; // two parts
     const bytes = new Uint8Array(sizeOf(dtype, numValues));
     let begin = 0;
     let numParts = 0;

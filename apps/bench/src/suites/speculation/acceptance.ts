@@ -6,7 +6,7 @@ import type { Figure } from '../../harness/figure.js';
 import type { SuiteContext } from '../../harness/suite.js';
 
 const suite = 'speculation';
-const contextSize = 2048;
+const [longest, quickContext] = [2048, 768];
 /** Tokens per generation: the first one, three plain steps that provide the time to compare with, a drafted one, and the one after it. */
 const perDraft = 6;
 const [numDrafts, fewDrafts] = [80, 4];
@@ -14,7 +14,7 @@ const policies = ['streaming:window=256,sinks=4', 'streaming:window=512,sinks=4'
 
 /** Drafts of one token each, after a text that the model has not been trained on. */
 export async function* longestAcceptance(context: SuiteContext): AsyncIterable<Figure> {
-  const count = context.options.quick ? fewDrafts : numDrafts;
+  const [count, contextSize] = context.options.quick ? [fewDrafts, quickContext] : [numDrafts, longest];
   const numPrompt = contextSize - perDraft * (count + 1);
   for (const policy of policies) {
     const backend = await context.createBackend(context.options.threads.at(-1) ?? 1, 'default');
