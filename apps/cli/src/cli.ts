@@ -1,29 +1,12 @@
 /** The program: commands, help, and the conversion of errors to a line and an exit code. */
 import { Command, CommanderError } from 'commander';
 import { visibleOptions } from './flags/help.js';
-import { registerBatch } from './commands/batch/command.js';
-import { registerCalibrate } from './commands/calibrate.js';
-import { registerChat } from './commands/chat.js';
-import { registerConvert } from './commands/convert.js';
-import { registerDetokenize } from './commands/detokenize.js';
-import { registerEmbed } from './commands/embed/command.js';
-import { registerEval } from './commands/eval/command.js';
-import { registerExplainAttention } from './commands/explain-attention.js';
-import { registerInspect } from './commands/inspect.js';
-import { registerLogits } from './commands/logits.js';
-import { registerModels } from './commands/models.js';
-import { registerRerank } from './commands/rerank.js';
-import { registerRoute } from './commands/route.js';
-import { registerRun } from './commands/run.js';
-import { registerServe } from './commands/serve.js';
-import { registerTokenize } from './commands/tokenize.js';
-import { registerTune } from './commands/tune.js';
-import { registerWorker } from './commands/worker/command.js';
 import { joinScaledAdapters } from './flags/scaled-adapters.js';
 import { CommandHost } from './commands/command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors/errors.js';
 import type { CliIo } from './terminal/io.js';
 import { Output } from './terminal/output.js';
+import { commandModules, type Register } from './commands/modules.js';
 import { printable } from './errors/printable.js';
 import { suggest, suggestionLine } from './errors/suggestion.js';
 
@@ -62,9 +45,11 @@ export async function main(argv: readonly string[], io: CliIo): Promise<number> 
 
 async function dispatch(argv: readonly string[], io: CliIo, out: Output): Promise<void> {
   let help = '';
-  const program = createProgram(io, out, (text) => {
+  const program = createProgram(io, (text) => {
     help += text;
   });
+  const host = new CommandHost(io, out);
+  for (const register of await loadCommands(argv)) register(program, host);
   if (argv.length === 0) {
     io.stderr.write(program.helpInformation());
     throw new CommanderError(exitCodes.usage, 'winnow.noCommand', 'expected a command, got none');
@@ -85,9 +70,17 @@ function withoutUnknownTopic(argv: readonly string[], program: Command): readonl
   return isUnknown && name !== 'help' && !name.startsWith('-') ? argv.slice(1) : argv;
 }
 
-function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void): Command {
-  const host = new CommandHost(io, out);
-  const program = new Command('winnow')
+/** Only the command that is called, or all where the help or an error may name them. */
+function loadCommands(argv: readonly string[]): Promise<readonly Register[]> {
+  const [name = ''] = argv;
+  if (name === '--version' || name === '-V') return Promise.resolve([]);
+  const load = Object.hasOwn(commandModules, name) ? commandModules[name] : undefined;
+  const modules = load === undefined ? new Set(Object.values(commandModules)) : [load];
+  return Promise.all(Array.from(modules, (each) => each()));
+}
+
+function createProgram(io: CliIo, writeHelp: (text: string) => void): Command {
+  return new Command('winnow')
     .description('Runs language and embedding models on this computer.')
     .version(io.version, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print help')
@@ -104,25 +97,6 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
       getOutHelpWidth: () => Math.max(60, Math.min(io.stdout.columns ?? 100, 120)),
       getOutHasColors: () => false,
     });
-  registerRun(program, host);
-  registerChat(program, host);
-  registerServe(program, host);
-  registerBatch(program, host);
-  registerWorker(program, host);
-  registerRoute(program, host);
-  registerTokenize(program, host);
-  registerDetokenize(program, host);
-  registerLogits(program, host);
-  registerInspect(program, host);
-  registerConvert(program, host);
-  registerEmbed(program, host);
-  registerRerank(program, host);
-  registerCalibrate(program, host);
-  registerEval(program, host);
-  registerTune(program, host);
-  registerExplainAttention(program, host);
-  registerModels(program, host);
-  return program;
 }
 
 /** Commander's messages in our format, with a pointer to the help. */
