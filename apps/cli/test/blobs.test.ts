@@ -1,5 +1,5 @@
 /** Blobs of other machines: pages of prompts that servers share, and batches from a bucket to a bucket. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,23 +11,14 @@ import { demoModelUrl } from '@winnow/demo-model';
 import * as engine from '@winnow/engine';
 import * as server from '@winnow/server';
 import { startS3Server, type S3Server } from '@winnow/test-utils';
-import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import { runCli, TestHost, type CliRun } from './run-cli.js';
 
 const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'winnow-cli-blobs-'));
 let s3: S3Server;
-let processes: ChildProcess[] = [];
 beforeAll(async () => {
   s3 = await startS3Server();
-});
-afterEach(async () => {
-  for (const child of processes) {
-    if (child.exitCode !== null || child.signalCode !== null) continue;
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-  }
-  processes = [];
 });
 afterAll(async () => {
   await s3.close();
@@ -45,27 +36,16 @@ interface Replica {
 }
 
 async function startReplica(cacheStore: string): Promise<Replica> {
-  const argv = [
-    'serve',
-    '--port',
-    '0',
-    '-q',
-    '-t',
-    '1',
-    '--api-key',
-    'a',
-    '--api-key',
-    'b',
-    '--cache-store',
-    cacheStore,
-  ];
-  const env = { ...process.env, ...s3.environment };
-  const child = spawn(process.execPath, [program, ...argv], { env, stdio: ['ignore', 'pipe', 'inherit'] });
-  processes.push(child);
-  let shown = '';
-  child.stdout.setEncoding('utf8').on('data', (text: string) => (shown += text));
-  while (!shown.includes('\n') && child.exitCode === null) await sleep(20);
-  const url = shown.trim().replace('listening on ', '');
+  for (const [name, value] of Object.entries(s3.environment)) vi.stubEnv(name, value);
+  const keys = ['--api-key', 'a', '--api-key', 'b'];
+  const host = new TestHost(engine, { server });
+  const ended = host.run(['serve', '--port', '0', '-q', '-t', '1', ...keys, '--cache-store', cacheStore]);
+  onTestFinished(async () => {
+    host.terminate();
+    expect(await ended).toMatchObject({ code: 0, stderr: '' });
+  });
+  await host.untilShown('listening on ', '\n');
+  const url = host.shown.trim().replace('listening on ', '');
   return {
     async ask(key, prompt) {
       const response = await fetch(`${url}/v1/completions`, {
@@ -204,7 +184,6 @@ test('a batch goes from a bucket to a bucket', async () => {
   const argv = [program, 'batch', `s3://${s3.bucket}/batch/in.jsonl`, '--output', output, '-t', '1'];
   const env = { ...process.env, ...s3.environment };
   const child = spawn(process.execPath, argv, { env, cwd: folder, stdio: ['ignore', 'inherit', 'pipe'] });
-  processes.push(child);
   let stderr = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
   const [code] = (await once(child, 'close')) as [number];

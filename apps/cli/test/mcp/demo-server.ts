@@ -1,7 +1,7 @@
 /**
  * An MCP server with a tool for everything that a chat has to handle: over HTTP in the process of a test, or as a process,
- * `node demo-server.ts TRANSPORT [NAME] [LOG]`. The transport is `stdio`, or `legacy` for one that speaks the protocol of
- * 2025 only. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page. The file
+ * `node demo-server.ts TRANSPORT [NAME] [LOG] [TOOL]`. The transport is `stdio`, or `legacy` for one that speaks the protocol of
+ * 2025 only. With the name of a tool it has no other. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page. The file
  * named PID_FILE in the environment gets the id of the process.
  */
 import { once } from 'node:events';
@@ -25,11 +25,13 @@ interface DemoOptions {
   readonly name: string;
   /** Path of a file. */
   readonly log: string | undefined;
+  /** The name of its only tool. */
+  readonly tool?: string | undefined;
 }
 
-function createDemoServer({ name, log }: DemoOptions): Server {
+function createDemoServer({ name, log, tool }: DemoOptions): Server {
   const server = new Server({ name, version: '1.0.0' }, { capabilities: { tools: { listChanged: true } } });
-  const tools: Tool[] = [
+  const all: Tool[] = [
     { name: 'weather', description: 'Weather of a city', inputSchema: object({ city: { enum: ['Ulm', 'Bern'] } }) },
     { name: 'chart', inputSchema: object() },
     { name: 'fail', inputSchema: object() },
@@ -39,6 +41,7 @@ function createDemoServer({ name, log }: DemoOptions): Server {
     { name: 'odd', inputSchema: { type: 'object', unevaluatedProperties: false } },
     { name: 'two\nlines', inputSchema: object() },
   ];
+  const tools = all.filter((each) => tool === undefined || each.name === tool);
   const note = (text: string): void => {
     if (log !== undefined) appendFileSync(log, `${text}\n`);
   };
@@ -107,10 +110,10 @@ export async function serveHttp(options: DemoOptions & { readonly token?: string
 }
 
 async function serveProcess(): Promise<void> {
-  const [transport = 'stdio', name = 'demo', log] = process.argv.slice(2);
+  const [transport = 'stdio', name = 'demo', log, tool] = process.argv.slice(2);
   if (process.env['PID_FILE'] !== undefined) writeFileSync(process.env['PID_FILE'], String(process.pid));
-  if (transport === 'stdio') serveStdio(() => createDemoServer({ name, log }));
-  else await createDemoServer({ name, log }).connect(new StdioServerTransport());
+  if (transport === 'stdio') serveStdio(() => createDemoServer({ name, log, tool }));
+  else await createDemoServer({ name, log, tool }).connect(new StdioServerTransport());
 }
 
 if (import.meta.main) await serveProcess();

@@ -32,14 +32,14 @@ afterEach(async () => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 /** Starts a server until the end of the test. */
-async function serve(options: { readonly name?: string; readonly token?: string } = {}): Promise<string> {
+async function serve(options: Partial<Parameters<typeof serveHttp>[0]> = {}): Promise<string> {
   const server = await serveHttp({ name: 'demo', log, ...options });
   servers.push(server);
   return server.url;
 }
 
-const command = (transport: string, name = 'demo'): string =>
-  [process.execPath, program, transport, name, log].map((word) => `"${word}"`).join(' ');
+const command = (transport: string, ...tool: readonly string[]): string =>
+  [process.execPath, program, transport, 'demo', log, ...tool].map((word) => `"${word}"`).join(' ');
 const calls = (): string[] => (existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n') : []);
 
 const call = (name: string, values = '{}'): string => `<tool_call>{"name":"${name}","arguments":${values}}</tool_call>`;
@@ -73,11 +73,12 @@ async function terminalChat(
 }
 
 describe('a call that the demo model is forced to write', () => {
-  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '200', '-c', '1024', '--stop', 'code'];
+  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '64', '-c', '1024', '--stop', 'code'];
+  const one = { tool: 'weather' }; // prompts of all tools are longer, and prove no more
 
   test('runs with consent, and the model reads its result', async () => {
     const host = new TestHost(engine, { isStdoutTerminal: true });
-    const running = host.run(['chat', '--mcp', command('stdio'), ...forced]);
+    const running = host.run(['chat', '--mcp', command('stdio', 'weather'), ...forced]);
     await host.untilShown('> ');
     await host.enter(
       'How is the weather?',
@@ -95,7 +96,7 @@ describe('a call that the demo model is forced to write', () => {
   });
 
   test('does not run without a terminal, except by --mcp-allow', async () => {
-    const argv = ['chat', '--mcp', await serve(), ...forced];
+    const argv = ['chat', '--mcp', await serve(one), ...forced];
     const refused = await runCli(engine, argv, { stdin: 'How is the weather?\n/history\n' });
     expect([refused.code, calls()]).toEqual([0, []]);
     expect(refused.stderr).toContain('did not call weather');
@@ -109,7 +110,7 @@ describe('a call that the demo model is forced to write', () => {
   });
 
   test('that is cut by the token limit does not run', async () => {
-    const flags = ['--mcp', await serve(), '--mcp-allow', 'weather', ...forced, '-n', '3'];
+    const flags = ['--mcp', await serve(one), '--mcp-allow', 'weather', ...forced, '-n', '3'];
     const { code, stderr } = await runCli(engine, ['chat', ...flags], { stdin: 'How is the weather?\n' });
     expect([code, calls()]).toEqual([4, []]);
     expect(stderr).toContain('the text is unfinished: it was cut by the token limit');
