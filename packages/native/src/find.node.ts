@@ -10,9 +10,15 @@ export function platformName(): string {
   return platform === 'linux' ? `linux-${arch}-${isMusl() ? 'musl' : 'gnu'}` : `${platform}-${arch}`;
 }
 
+/** Known after the first report, which takes longer than all else here. */
+let isMuslHere: boolean | undefined;
+
 function isMusl(): boolean {
-  const { header } = process.report.getReport() as { readonly header: { readonly glibcVersionRuntime?: string } };
-  return header.glibcVersionRuntime === undefined;
+  if (isMuslHere === undefined) {
+    const { header } = process.report.getReport() as { readonly header: { readonly glibcVersionRuntime?: string } };
+    isMuslHere = header.glibcVersionRuntime === undefined;
+  }
+  return isMuslHere;
 }
 
 /** This module's file, or a substitute in CommonJS bundles, which have no `import.meta.url`. */

@@ -41,7 +41,7 @@ export class Heap {
     const address = this.#regions.allocate(sizeBytes);
     if (address === undefined) return undefined;
     const end = address + sizeBytes;
-    if (address < this.#highest) this.bytes(address, Math.min(end, this.#highest) - address).fill(0);
+    if (address < this.#highest) this.#clear(address, Math.min(end, this.#highest));
     this.#highest = Math.max(this.#highest, end);
     return address;
   }
@@ -56,6 +56,11 @@ export class Heap {
 
   words(address: number, length: number): Int32Array {
     return new Int32Array(this.memory.buffer, address, length);
+  }
+
+  /** Clears eight bytes at a time, up to seven of the padding after the region: of shared memory, single bytes take eight times as long. */
+  #clear(begin: number, end: number): void {
+    new Float64Array(this.memory.buffer, begin, Math.ceil((end - begin) / 8)).fill(0);
   }
 
   /** Whether the memory reaches to `end` now. */
