@@ -7,7 +7,6 @@ import { minPanelTokens, neuronColumns } from '../../src/kernels/layout.generate
 import {
   borrowBackend,
   bytesOf,
-  disposeBackendsAfterAll,
   encodedOnce,
   expectSameBits,
   nativeVariants,
@@ -16,8 +15,6 @@ import {
   type TestBackend,
   variants,
 } from './setup.js';
-
-disposeBackendsAfterAll();
 
 const unit = 2 ** -24;
 

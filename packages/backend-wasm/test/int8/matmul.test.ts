@@ -4,16 +4,14 @@ import { createRng, decode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import {
   borrowBackend,
-  disposeBackendsAfterAll,
   encodedOnce,
   expectSameBits,
   nativeVariants,
   shapesFor,
+  stepsOf,
   variants,
   type TestBackend,
 } from './setup.js';
-
-disposeBackendsAfterAll();
 
 const repacked: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;
@@ -60,22 +58,18 @@ function expectProducts(
   bias: Float32Array,
 ): void {
   const numOutputs = bias.length;
+  const steps = stepsOf(x);
   let numOutside = 0;
   for (let at = 0; at < y.length; at++) {
     const [t, o] = [Math.floor(at / numOutputs), at % numOutputs];
     let sum = bias[o] as number;
     let bound = Math.abs(sum) * 2 * unit;
-    for (let block = 0; block < numInputs; block += 32) {
-      const xs = x.subarray(t * numInputs + block, t * numInputs + block + 32);
-      let d = 0;
-      for (let i = 0; i < 32; i++) d = Math.max(d, Math.abs(xs[i] as number) / 127);
-      for (let i = 0; i < 32; i++) {
-        const weight = w[o * numInputs + block + i] as number;
-        sum += (xs[i] as number) * weight;
-        // x is approximated by code times d; products with the offset and with codes can exceed their difference
-        bound += Math.abs(weight) * d * 0.5 * (1 + 1e-5);
-        bound += (numInputs / 16 + 8) * unit * (Math.abs(xs[i] as number) + d) * (Math.abs(weight) + 8);
-      }
+    for (let i = t * numInputs, row = o * numInputs; i < (t + 1) * numInputs; i++, row++) {
+      const [a, weight, d] = [x[i] as number, w[row] as number, steps[i >> 5] as number];
+      sum += a * weight;
+      // x is approximated by code times d; products with the offset and with codes can exceed their difference
+      bound += Math.abs(weight) * d * 0.5 * (1 + 1e-5);
+      bound += (numInputs / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(weight) + 8);
     }
     if (!(Math.abs((y[at] as number) - sum) <= bound)) numOutside++;
   }

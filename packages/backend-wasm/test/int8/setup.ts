@@ -1,8 +1,9 @@
 /** Shared by tests with int8 activations: backend variants, encoded weights, permuted rows. */
 import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { decode, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
+import { compareClose } from '@winnow/conformance';
 import { sampled, testCoverage } from '@winnow/test-utils';
-import { afterAll, expect } from 'vitest';
+import { expect } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '../../src/index.js';
 import { nativeHost, usableLevels } from '../native-host.js';
 
@@ -41,15 +42,8 @@ export interface TestBackend extends Pick<Backend, 'allocate' | 'write' | 'read'
   readonly numNativeRecords: number;
 }
 
+/** They last as long as the process, which they do not keep alive: files share this module, and starting workers takes long. */
 const backends = new Map<CreateWasmBackendOptions, WasmBackend>();
-
-/** Every file that borrows backends registers this, since files share this module. */
-export function disposeBackendsAfterAll(): void {
-  afterAll(async () => {
-    for (const backend of backends.values()) await backend.dispose();
-    backends.clear();
-  });
-}
 
 /**
  * A backend with int8 activations for one test: `dispose` frees the buffers and executables of the test, and keeps the
@@ -89,6 +83,28 @@ export const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Ui
 /** Compares results without NaN, of which `toEqual` takes longer than most kernels. */
 export function expectSameBits(y: Float32Array, other: Float32Array): void {
   if (Buffer.compare(bytesOf(y), bytesOf(other)) !== 0) expect(y).toEqual(other);
+}
+
+/** Results in float64, and the bounds of their errors. */
+export interface Bounds {
+  readonly values: Float64Array;
+  readonly bounds: Float64Array;
+}
+
+const expectations = new Map<string, Bounds>();
+
+/** Compares with bounds that are computed once: all variants draw the same inputs from the same seeds. */
+export function expectWithin(y: Float32Array, key: string, compute: () => Bounds): void {
+  const expected = expectations.get(key) ?? compute();
+  expectations.set(key, expected);
+  expect(compareClose(y, expected.values, expected.bounds)).toBeUndefined();
+}
+
+/** The steps of 8-bit activations, one for each 32 values: the largest magnitude by 127. */
+export function stepsOf(x: Float32Array): Float64Array {
+  const steps = new Float64Array(x.length / 32);
+  for (let i = 0; i < x.length; i++) steps[i >> 5] = Math.max(steps[i >> 5] as number, Math.abs(x[i] as number) / 127);
+  return steps;
 }
 
 /** Encoded weights, and their dequantized values. */
