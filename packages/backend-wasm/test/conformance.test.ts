@@ -30,6 +30,13 @@ const guardBytes = 4096;
 const guardByte = 0xff;
 const untouched = Buffer.alloc(guardBytes, guardByte);
 
+/** Eight bytes at a time: of shared memory, single ones take eight times as long. */
+function fillGuard(bytes: Uint8Array): void {
+  const numWords = bytes.length >> 3;
+  new BigInt64Array(bytes.buffer, bytes.byteOffset, numWords).fill(-1n);
+  bytes.fill(guardByte, 8 * numWords);
+}
+
 /** The latest plan, and the loaded parts. */
 const planned = vi.hoisted(() => ({ sharedBytes: 0, parts: [] as { loaded: unknown; sharedBytes: number }[] }));
 
@@ -80,7 +87,7 @@ function guarded<Guarded extends Backend>(backend: Guarded, numThreads: number):
         const scratch = parts.map(({ loaded, sharedBytes }) =>
           scratchOf(loaded as LoadedPart, sharedBytes, numThreads),
         );
-        for (const { all } of scratch) for (const bytes of all) bytes.fill(guardByte);
+        for (const { all } of scratch) for (const bytes of all) fillGuard(bytes);
         await executable.run(scalars, runOptions);
         for (const [index, band] of scratch.flatMap(({ bands }) => bands).entries()) {
           if (untouched.equals(band)) continue;

@@ -10,7 +10,7 @@ import {
   type Program,
 } from '@winnow/ops';
 import { encode, sizeOf } from '@winnow/tensor';
-import { expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createWasmBackend } from '../src/index.js';
 import { createScattered } from './scattered.js';
 
@@ -30,19 +30,22 @@ const options = { numThreads: 2, maxMemoryBytes: 2 ** 26, activations: 'f32', ma
 const arithmetic = float32Arithmetic(true);
 const transformer = programCases.filter(({ name }) => name.startsWith('transformer, q8_0 weights, f32 cache'));
 
-test.each(['matmul', 'kv-append', 'embedding-lookup'])(
-  'a transformer without the kernel for %s, in one memory and in several',
-  async (op) => {
-    const { backend: scattered, inner } = await createScattered(3, options);
-    for (const backend of [await createWasmBackend(options), scattered]) {
+describe('a transformer, in one memory and in several', () => {
+  let backends: readonly Backend[];
+  beforeAll(async () => {
+    backends = [await createWasmBackend(options), (await createScattered(3, options)).backend];
+  });
+  afterAll(() => Promise.all(backends.map((backend) => backend.dispose())));
+
+  test.each(['matmul', 'kv-append', 'embedding-lookup'])('without the kernel for %s', async (op) => {
+    for (const backend of backends) {
       for (const programCase of transformer) {
         const found = await checkProgramCase(without(op, backend), programCase, { arithmetic, allowFallback: true });
         expect(found).toEqual([]);
       }
     }
-    await inner.dispose();
-  },
-);
+  });
+});
 
 const [numRows, width] = [64, 128];
 

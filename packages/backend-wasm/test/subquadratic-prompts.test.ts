@@ -13,7 +13,7 @@ import {
 } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { createWasmBackend } from '../src/index.js';
 
 interface Prompt {
@@ -184,22 +184,26 @@ function differences(found: Found, expected: Found, { headDim }: Prompt): string
 const mostThreads = 3;
 const reference = createReferenceBackend();
 
-/** Backends with one to `mostThreads` threads during the tests of a block. */
-function useBackends(relaxedSimd: boolean): readonly Backend[] {
-  const backends: Backend[] = [];
-  beforeAll(async () => {
-    for (let numThreads = 1; numThreads <= mostThreads; numThreads++) {
-      const options = { maxMemoryBytes: 2 ** 26, maxCallerMs: 0, minSharedWork: 0 };
-      backends.push(await createWasmBackend({ ...options, relaxedSimd, numThreads }));
-    }
-  });
-  afterAll(async () => {
-    for (const backend of backends) await backend.dispose();
-  });
+/** Backends with one to `mostThreads` threads, for each build. */
+const builds = new Map<boolean, Promise<readonly Backend[]>>();
+
+function backendsOf(relaxedSimd: boolean): Promise<readonly Backend[]> {
+  const options = { maxMemoryBytes: 2 ** 26, maxCallerMs: 0, minSharedWork: 0, relaxedSimd };
+  const backends =
+    builds.get(relaxedSimd) ??
+    Promise.all(
+      Array.from({ length: mostThreads }, (_, index) => createWasmBackend({ ...options, numThreads: 1 + index })),
+    );
+  builds.set(relaxedSimd, backends);
   return backends;
 }
 
-async function check(backends: readonly Backend[], prompt: Prompt): Promise<void> {
+afterAll(async () => {
+  for (const backends of builds.values()) for (const backend of await backends) await backend.dispose();
+});
+
+async function check(relaxedSimd: boolean, prompt: Prompt): Promise<void> {
+  const backends = await backendsOf(relaxedSimd);
   const contents = contentsOf(prompt);
   const expected = await attend(reference, prompt, contents);
   const [alone, ...together] = await Promise.all(backends.map((backend) => attend(backend, prompt, contents)));
@@ -212,8 +216,6 @@ async function check(backends: readonly Backend[], prompt: Prompt): Promise<void
 }
 
 describe.each([true, false])('relaxedSimd %s, work items of four KV heads', (relaxedSimd) => {
-  const backends = useBackends(relaxedSimd);
-
   const prompts: readonly Omit<Prompt, 'attributes'>[] = [
     { sequences: [[0, 400]], numKvHeads: 8, groupSize: 1, headDim: 64, blockSize: 64 },
     { sequences: [[0, 520]], numKvHeads: 6, groupSize: 1, headDim: 36, blockSize: 16 },
@@ -237,13 +239,12 @@ describe.each([true, false])('relaxedSimd %s, work items of four KV heads', (rel
       // as in the kernel: tiles of 64 queries, 16 for each thread
       const numTiles = Math.ceil((numTokensOf(prompt) * prompt.groupSize) / 64);
       expect(numTiles * prompt.numKvHeads).toBeGreaterThanOrEqual(16 * mostThreads);
-      await check(backends, { ...prompt, attributes: { local: 21, global0: 0, global1: 5, logCount: true } });
+      await check(relaxedSimd, { ...prompt, attributes: { local: 21, global0: 0, global1: 5, logCount: true } });
     },
   );
 });
 
 describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
-  const backends = useBackends(relaxedSimd);
   const heads = { numKvHeads: 1, groupSize: 1, blockSize: 16, headDim: 8 };
 
   // both builds have the same loops, over vectors of four
@@ -256,7 +257,7 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
       { local: 3, causal: false },
     ]) {
       for (const begin of sampled([0, 120, 133], 3, attributes.local % 3)) {
-        await check(backends, {
+        await check(relaxedSimd, {
           ...heads,
           headDim,
           sequences: [
@@ -273,7 +274,7 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
   const windows = [0, 3, 4, 5, 8, 9, 30];
   test.each(sampled(windows, 2, relaxedSimd ? 0 : 1))('a window of %s keys before the query', async (local) => {
     for (const groupSize of [1, 2, 3]) {
-      await check(backends, {
+      await check(relaxedSimd, {
         ...heads,
         groupSize,
         sequences: [
@@ -286,11 +287,11 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
   });
 
   test('an unlimited window counts its globals once', async () => {
-    await check(backends, { ...heads, sequences: [[0, 70]], attributes: { local: 2 ** 31 - 1, global0: 0 } });
+    await check(relaxedSimd, { ...heads, sequences: [[0, 70]], attributes: { local: 2 ** 31 - 1, global0: 0 } });
   });
 
   test('empty slots far back in a wide window are not pairs', async () => {
     const attributes = { local: 600, logStride: false };
-    await check(backends, { ...heads, sequences: [[640, 700]], holes: [100, 150, 151], attributes });
+    await check(relaxedSimd, { ...heads, sequences: [[640, 700]], holes: [100, 150, 151], attributes });
   });
 });
