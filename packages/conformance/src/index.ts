@@ -1,7 +1,7 @@
 export { float32Arithmetic, type Arithmetic } from './arithmetic.js';
 export { kernelCases } from './cases/all.generated.js';
 export { compareClose, compareExact, compareOutput } from './compare.js';
-export { contractChecks } from './contract/checks.js';
+export { contractChecks, soleChecks } from './contract/checks.js';
 export type { ContractCheck, CreateBackend } from './contract/fixtures.js';
 export { assignGroups, assignVariants, selectCases, type Coverage, type NamedCase } from './suite/coverage.js';
 export {

@@ -99,6 +99,7 @@ export function randomTensor(rng: Rng, dtype: DType, shape: readonly number[]): 
   const numValues = product(shape);
   if (dtypeInfo(dtype).blockSize > 1) return { dtype, shape, bytes: randomBlocks(dtype, numValues, rng) };
   const values = gaussians(rng, numValues, 1);
+  if (dtype === 'f32') return { dtype, shape, bytes: new Uint8Array(values.buffer) };
   const bytes = new Uint8Array(sizeOf(dtype, numValues));
   encode(dtype, values, bytes);
   return { dtype, shape, bytes };
@@ -106,10 +107,10 @@ export function randomTensor(rng: Rng, dtype: DType, shape: readonly number[]): 
 
 /** The numbers of a tensor in float64, for any dtype. */
 export function numbersOf({ dtype, shape, bytes }: CaseTensor): Float64Array {
-  if (dtype === 'i32') return Float64Array.from(new Int32Array(bytes.slice().buffer));
+  if (dtype === 'i32') return new Float64Array(new Int32Array(bytes.slice().buffer));
   const values = new Float32Array(product(shape));
   decode(dtype, bytes, values);
-  return Float64Array.from(values);
+  return new Float64Array(values);
 }
 
 /** The integers of an i32 tensor. */

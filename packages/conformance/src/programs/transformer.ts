@@ -214,20 +214,23 @@ function stepOf(
     const seen = schedule.slice(0, index + 1).flat();
     return Math.max(0, ...seen.filter(([owner]) => owner === sequence).map(([, , end]) => end));
   };
-  const rows = flat.map(({ sequence, position }) => ({
-    logits: truth[sequence][position],
-    others: perturbed.map((run) => run[sequence][position]),
-  }));
+  const rows = flat.map(({ sequence, position }) => {
+    const logits = truth[sequence][position];
+    const others = perturbed.map((run) => run[sequence][position]);
+    const changes = others.map((other) => other.reduce((max, v, i) => Math.max(max, Math.abs(v - logits[i])), 0));
+    return { logits, others, largest: Math.max(...changes) };
+  });
   const logSumExp = (row: Float64Array): number => Math.log(row.reduce((sum, v) => sum + Math.exp(v), 0));
   const best = (row: Float64Array): Float64Array => row.slice().sort().reverse().subarray(0, 3);
-  const output = (length: number, of: (row: Float64Array) => ArrayLike<number>): ReturnType<typeof close> =>
-    close(rows.length * length, (index) => {
-      const { logits, others } = rows[Math.floor(index / length)];
-      const value = of(logits)[index % length];
-      const changes = others.map((other) => Math.abs(of(other)[index % length] - value));
-      const largest = Math.max(...others.flatMap((other) => [...other].map((v, i) => Math.abs(v - logits[i]))));
+  const output = (length: number, of: (row: Float64Array) => ArrayLike<number>): ReturnType<typeof close> => {
+    const ofRows = rows.map(({ logits, others, largest }) => ({ values: of(logits), others: others.map(of), largest }));
+    return close(rows.length * length, (index) => {
+      const { values, others, largest } = ofRows[Math.floor(index / length)];
+      const value = values[index % length];
+      const changes = others.map((other) => Math.abs(other[index % length] - value));
       return [value, safety * Math.max(largest / 4, ...changes) + 4 * unit * Math.abs(value)];
     });
+  };
   return {
     scalars: {
       ...{ T: [flat.length], B: [sequences.length], R: [flat.length], rows: flat.map((_, t) => t) },
