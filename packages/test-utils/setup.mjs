@@ -8,7 +8,7 @@ import { Socket } from 'node:net';
 import os from 'node:os';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterEach, beforeEach, expect } from 'vitest';
+import { afterEach, beforeEach, chai, expect } from 'vitest';
 
 /** Files share one process: install the hooks once. */
 const installed = Symbol.for('@winnow/test-utils/setup');
@@ -32,6 +32,7 @@ function install() {
     return Reflect.apply(connect, this, connectArguments);
   };
   expect.addEqualityTesters([haveSameNumbers]);
+  chai.config.useProxy = false; // slow, and of use only for properties that TypeScript rejects
   return { originals: new Map(methods.map((name) => [name, console[name]])), violations: found };
 }
 
@@ -51,7 +52,12 @@ function haveSameNumbers(a, b) {
   const areArrays = ArrayBuffer.isView(a) && !(a instanceof DataView) && a.constructor === b?.constructor;
   if (!areArrays) return undefined;
   const [left, right] = /** @type {[Float64Array, Float64Array]} */ (/** @type {unknown} */ ([a, b]));
-  return left.length === right.length && left.every((value, i) => Object.is(value, right[i]));
+  if (left.length !== right.length) return false;
+  const [bytes, others] = [left, right].map(({ buffer, byteOffset, byteLength }) =>
+    Buffer.from(buffer, byteOffset, byteLength),
+  );
+  // NaN of other bits is equal
+  return bytes.equals(others) || left.every((value, i) => Object.is(value, right[i]));
 }
 
 function isLoopback(host) {
