@@ -121,7 +121,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('conformance of backend
     test('contract', async () => {
       const numCases = Object.keys(contractChecks).length;
       const names = testCoverage === 'full' ? Object.keys(settings) : contractOf;
-      expect(await page.call('contract', { names })).toEqual({ numCases, failures: [] });
+      expect(await page.call('contract', { names, coverage: testCoverage })).toEqual({ numCases, failures: [] });
     });
 
     test('the console is empty', async () => {

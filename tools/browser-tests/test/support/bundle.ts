@@ -1,8 +1,9 @@
 /** Bundles page code from the sources of the workspace, one file per entry. */
-import { join } from 'node:path';
+import { readdirSync } from 'node:fs';
+import { basename, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { repoRoot } from '@winnow/test-utils';
-import { build, type BuildOptions } from 'esbuild';
+import { build, type BuildOptions, type Plugin } from 'esbuild';
 
 export interface Bundle {
   readonly code: string;
@@ -25,34 +26,47 @@ const options = {
   external: ['vitest'],
 } satisfies BuildOptions;
 
-async function bundle(entry: BuildOptions): Promise<Bundle> {
+/** Bundles entries into files of `outdir`: sources that several of them have are read once. */
+async function bundleAll(entry: BuildOptions): Promise<ReadonlyMap<string, Bundle>> {
   const { metafile, outputFiles } = await build({ ...options, ...entry, metafile: true, write: false });
-  const [output] = Object.values(metafile.outputs);
-  const [file] = outputFiles;
-  if (output === undefined || file === undefined) throw new Error('esbuild wrote nothing');
-  if (output.imports.length > 0) {
-    throw new Error(`imports are left in the bundle: ${output.imports.map(({ path }) => path).join(', ')}`);
-  }
-  const sources = Object.keys(output.inputs).filter((path) => output.inputs[path].bytesInOutput > 0);
-  return { code: file.text, sources };
+  const codes = new Map(outputFiles.map(({ path, text }) => [relative(repoRoot, path), text]));
+  const bundles = Object.entries(metafile.outputs).map(([path, { imports, inputs }]) => {
+    if (imports.length > 0) {
+      throw new Error(`imports are left in the bundle: ${imports.map((one) => one.path).join(', ')}`);
+    }
+    const sources = Object.keys(inputs).filter((source) => (inputs[source]?.bytesInOutput ?? 0) > 0);
+    return [path, { code: codes.get(path) as string, sources }] as const;
+  });
+  return new Map(bundles);
 }
 
-const pages = new Map<string, Promise<Bundle>>();
+/** Bundles entries by name. */
+async function bundleNamed(entries: ReadonlyMap<string, string>, entry: BuildOptions = {}): Promise<Bundles> {
+  const entryPoints = [...entries].map(([name, path]) => ({ in: path, out: name }));
+  const bundles = await bundleAll({ ...entry, entryPoints, outdir: 'bundles' });
+  return new Map([...entries.keys()].map((name) => [name, bundles.get(`bundles/${name}.js`) as Bundle]));
+}
+
+/** By name. */
+type Bundles = ReadonlyMap<string, Bundle>;
+
+const pagesFolder = fileURLToPath(new URL('../pages/', import.meta.url));
+let pages: Promise<Bundles> | undefined;
 
 /**
- * Bundles `test/pages/<name>.ts`, once for all test files.
- * @throws if it imports a Node module
+ * Bundles `test/pages/<name>.ts`, and all others with it, once for all test files.
+ * @throws if one of them imports a Node module
  */
-export function bundlePage(name: string): Promise<Bundle> {
-  const bundled =
-    pages.get(name) ?? bundle({ entryPoints: [fileURLToPath(new URL(`../pages/${name}.ts`, import.meta.url))] });
-  pages.set(name, bundled);
-  return bundled;
+export async function bundlePage(name: string): Promise<Bundle> {
+  const paths = readdirSync(pagesFolder).map((file) => [basename(file, '.ts'), join(pagesFolder, file)] as const);
+  pages ??= bundleNamed(new Map(paths));
+  return (await pages).get(name) as Bundle;
 }
 
 /** Bundles page code from a document, with the imports of this package. */
-export function bundleCode(contents: string): Promise<Bundle> {
-  return bundle({ stdin: { contents, resolveDir: fileURLToPath(new URL('.', import.meta.url)) } });
+export async function bundleCode(contents: string): Promise<Bundle> {
+  const stdin = { contents, resolveDir: fileURLToPath(new URL('.', import.meta.url)) };
+  return (await bundleAll({ stdin, outfile: 'bundle.js' })).get('bundle.js') as Bundle;
 }
 
 /** Bundles a module for Node, with modules of Node and CommonJS packages as they are. */
@@ -71,13 +85,26 @@ export async function bundleForNode(contents: string, { minify }: { readonly min
   return file.text;
 }
 
+/** Finds `exports of <package>`, a module with all exports of a package. */
+const packageExports: Plugin = {
+  name: 'exports of packages',
+  setup(plugins) {
+    plugins.onResolve({ filter: /^exports of / }, ({ path }) => ({
+      path: path.slice('exports of '.length),
+      namespace: 'exports',
+    }));
+    plugins.onLoad({ filter: /.*/, namespace: 'exports' }, ({ path }) => ({
+      contents: `export * from '@winnow/${path}';`,
+      resolveDir: join(repoRoot, 'packages', path.split('/')[0] as string),
+    }));
+  },
+};
+
 /**
- * Bundles all exports of a package for browsers.
- * @param name folder in `packages`
- * @param entry one of its exports
- * @throws if it imports a Node module
+ * Bundles all exports of each of these packages for browsers.
+ * @param names folders in `packages`, each with an export of it or without, as in `hub/node`
+ * @throws if one of them imports a Node module
  */
-export function bundlePackage(name: string, entry = ''): Promise<Bundle> {
-  const contents = `export * from '@winnow/${name}${entry}';`;
-  return bundle({ stdin: { contents, resolveDir: join(repoRoot, 'packages', name) } });
+export function bundlePackages(names: readonly string[]): Promise<Bundles> {
+  return bundleNamed(new Map(names.map((name) => [name, `exports of ${name}`])), { plugins: [packageExports] });
 }
