@@ -1,4 +1,3 @@
 import { winnowVitest } from '@winnow/test-utils/vitest';
 
-// files that share backends dispose them at their end
-export default winnowVitest({ test: { isolate: true } });
+export default winnowVitest();

@@ -1,4 +1,7 @@
-/** The backends for tests of caches that attend. They have no fallback, so that kernels are tested. */
+/**
+ * The backends for tests of caches that attend. They have no fallback, so that kernels are tested. All test files share them, and
+ * they do not keep the process alive.
+ */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 
@@ -16,7 +19,3 @@ export const testBackends: readonly TestBackend[] = [
     backend: { ...wasm, prepare: (program, options) => wasm.prepare(program, { ...options, onUnsupported: 'error' }) },
   },
 ];
-
-export async function disposeBackends(): Promise<void> {
-  for (const { backend } of testBackends) await backend.dispose();
-}

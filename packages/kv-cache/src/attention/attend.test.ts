@@ -1,8 +1,8 @@
 import { ropeFrequencies } from '@winnow/ops';
 import { ArgumentError, createRng, ShapeError, type DType } from '@winnow/tensor';
-import { afterAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { attentionTruth } from '../../test/attention-truth.js';
-import { disposeBackends, testBackends } from '../../test/backends.js';
+import { testBackends } from '../../test/backends.js';
 import { gaussians } from '../../test/random-kv.js';
 import {
   createContiguousCache,
@@ -35,8 +35,6 @@ function expectClose(actual: Float32Array, expected: ArrayLike<number>, bounds: 
   actual.forEach((value, i) => (worst = Math.max(worst, Math.abs(value - expected[i]) / bounds[i])));
   expect(worst).toBeLessThanOrEqual(1);
 }
-
-afterAll(disposeBackends);
 
 describe.each(testBackends)('attend on $name', ({ name, backend }) => {
   it.each(['f32', 'q8_0'] as const)('equals a full softmax over keys in %s', async (keys) => {

@@ -1,7 +1,7 @@
 /** Summaries against recomputation after random appends, truncations, forks, evictions and reloads. */
 import { ArgumentError, CapacityError, createRng, type DType, type Rng } from '@winnow/tensor';
-import { afterAll, describe, expect, it } from 'vitest';
-import { disposeBackends, testBackends } from '../../test/backends.js';
+import { describe, expect, it } from 'vitest';
+import { testBackends } from '../../test/backends.js';
 import { gaussians } from '../../test/random-kv.js';
 import { compareBlock, filledSlots } from '../../test/summary-truth.js';
 import { createPagedCache, KvPool, type KvCache } from '../index.js';
@@ -9,8 +9,6 @@ import { createPagedCache, KvPool, type KvCache } from '../index.js';
 const numKvHeads = 2;
 const headDim = 32;
 const everything = { landmarks: true, bounds: true, transposedKeys: true };
-
-afterAll(disposeBackends);
 
 async function appendRandom(cache: KvCache, rng: Rng): Promise<void> {
   const count = 1 + rng.nextInt(9);

@@ -9,8 +9,8 @@ import {
   sizeOf,
   type DType,
 } from '@winnow/tensor';
-import { afterAll, describe, expect, it } from 'vitest';
-import { disposeBackends, testBackends } from '../../test/backends.js';
+import { describe, expect, it } from 'vitest';
+import { testBackends } from '../../test/backends.js';
 import { gaussians } from '../../test/random-kv.js';
 import { createContiguousCache, createPagedCache, hadamardSize, KvPool, KvStorage, Rotation } from '../index.js';
 
@@ -27,8 +27,6 @@ function roundTrip(dtype: DType, values: Float32Array): Float32Array {
   decode(dtype, bytes, out);
   return out;
 }
-
-afterAll(disposeBackends);
 
 describe.each(testBackends)('storage on $name', ({ backend }) => {
   const dtypes = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'] as const;

@@ -1,7 +1,7 @@
 import type { Backend } from '@winnow/ops';
 import { ArgumentError, createRng } from '@winnow/tensor';
-import { afterAll, describe, expect, it } from 'vitest';
-import { disposeBackends, testBackends } from '../../test/backends.js';
+import { describe, expect, it } from 'vitest';
+import { testBackends } from '../../test/backends.js';
 import { gaussians } from '../../test/random-kv.js';
 import {
   createPagedCache,
@@ -77,8 +77,6 @@ function observe(store: PageStore, backend: Backend, events: string[]): { store:
     },
   };
 }
-
-afterAll(disposeBackends);
 
 describe.each(testBackends)('streamed attention on $name', ({ name, backend }) => {
   it.each([1, 3, 10, 20])('resident and streamed parts in chunks of %d merge to full attention', async (chunkPages) => {
