@@ -6,6 +6,8 @@ export function vocabularyOf(texts: readonly string[]): {
   trie: TokenTrie;
   endToken: number;
   bytesOf: (id: number) => Uint8Array;
+  /** Whether a token closes something, or is a whole name. */
+  isClosing: (id: number) => boolean;
 } {
   const encoder = new TextEncoder();
   const all = [
@@ -14,14 +16,22 @@ export function vocabularyOf(texts: readonly string[]): {
   ];
   const endToken = all.length;
   const trie = createTokenTrie({ vocabSize: all.length + 1, tokenBytes: (id) => all[id] });
-  return { trie, endToken, bytesOf: (id) => all[id] as Uint8Array };
+  const closing = new Map<number, boolean>();
+  const isClosing = (id: number): boolean => {
+    const known =
+      closing.get(id) ?? /^(?:["\]}>0]|"\w+":)$/.test(String.fromCharCode(...(all[id] ?? new Uint8Array(0))));
+    closing.set(id, known);
+    return known;
+  };
+  return { trie, endToken, bytesOf: (id) => all[id] as Uint8Array, isClosing };
 }
 
 export function maskIds(matcher: GrammarMatcher): number[] {
   const { bits, numTokens } = matcher.mask();
   const ids: number[] = [];
-  for (const [word, value] of bits.entries()) {
-    for (let bit = 0; bit < 32; bit++) if ((value >>> bit) & 1) ids.push(word * 32 + bit);
+  for (let word = 0; word < bits.length; word++) {
+    for (let left = bits[word] as number; left !== 0; left &= left - 1)
+      ids.push(word * 32 + 31 - Math.clz32(left & -left));
   }
   if (ids.length !== numTokens) throw new Error(`${ids.length} bits, ${numTokens} counted`);
   return ids;
@@ -45,7 +55,7 @@ export interface Sample {
  */
 export function sampleText(
   matcher: GrammarMatcher,
-  { endToken, bytesOf }: ReturnType<typeof vocabularyOf>,
+  { endToken, bytesOf, isClosing }: ReturnType<typeof vocabularyOf>,
   random: () => number,
   patience = 60,
   maxTokens = 3000,
@@ -58,8 +68,7 @@ export function sampleText(
     if (mayEnd !== matcher.canEnd) throw new Error('the end token and canEnd differ');
     if (mayEnd && (count > patience || random() < 0.2 || ids.length === 1))
       return { text: textOf(pieces), isEnded: true };
-    const closing =
-      count > patience ? ids.filter((id) => /^(?:["\]}>0]|"\w+":)$/.test(String.fromCharCode(...bytesOf(id)))) : [];
+    const closing = count > patience ? ids.filter(isClosing) : [];
     const candidates = closing.length > 0 ? closing : ids.filter((id) => id !== endToken);
     const id = candidates[Math.floor(random() * candidates.length)] as number;
     if (!matcher.accept(id)) throw new Error(`token ${id} of the mask is refused`);
