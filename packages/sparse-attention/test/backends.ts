@@ -2,15 +2,18 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
-import { afterAll, describe } from 'vitest';
+import { describe } from 'vitest';
+
+/** For all suites of all files, since workers take long to start; they do not keep the process alive. */
+const backends = {
+  reference: createReferenceBackend(),
+  wasm: await createTestWasm(testCoverage === 'full' ? 2 : 1),
+};
 
 /** Runs a suite on the reference and on WebAssembly; with `pnpm test:full` two threads share ops of every size. */
 export function describeBackends(name: string, suite: (backend: Backend, isReference: boolean) => void): void {
-  describe.each(['reference', 'wasm'])(`${name} on %s`, async (kind) => {
-    const backend =
-      kind === 'reference' ? createReferenceBackend() : await createTestWasm(testCoverage === 'full' ? 2 : 1);
-    afterAll(() => backend.dispose());
-    suite(backend, kind === 'reference');
+  describe.each(['reference', 'wasm'] as const)(`${name} on %s`, (kind) => {
+    suite(backends[kind], kind === 'reference');
   });
 }
 
