@@ -46,7 +46,7 @@ const isolated: Page = {
     'relaxed, 4 threads, all ops shared': { variant: 'relaxed-simd', numThreads: 4 },
   },
   contractOf: ['relaxed, 1 thread, jobs by message', 'relaxed, 2 threads'],
-  caseStep: 8,
+  caseStep: 16,
 };
 
 /** Without shared memory there are no threads, whatever is requested. */
@@ -61,7 +61,7 @@ const plain: Page = {
     'relaxed, 2 threads asked for': { variant: 'relaxed-simd', numThreads: 1 },
   },
   contractOf: ['relaxed, 2 threads asked for'],
-  caseStep: 16,
+  caseStep: 32,
 };
 
 const pages = [
