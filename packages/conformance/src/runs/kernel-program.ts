@@ -44,14 +44,7 @@ export function buildKernelProgram(
   numGuardBlocks: number,
 ): KernelProgram {
   const assembly = { op, attributes, data, isDynamic, numGuardBlocks };
-  const { program } = assemble(assembly, undefined);
-  const sizes = [...program.outputs].map(([name, { dtype, shape }]): [string, number] => {
-    const numValues = product(
-      shape.map((dim) => (typeof dim === 'number' ? dim : (program.symbols.get(dim) as number))),
-    );
-    return [name, Math.max(arenaAlignment, Math.ceil(sizeOf(dtype, numValues) / arenaAlignment) * arenaAlignment)];
-  });
-  return assemble(assembly, new Map(sizes));
+  return new ProgramAssembler(assembly).assemble(new ProgramAssembler(assembly).outputBytes());
 }
 
 interface Assembly {
@@ -60,11 +53,6 @@ interface Assembly {
   readonly data: KernelData;
   readonly isDynamic: boolean;
   readonly numGuardBlocks: number;
-}
-
-/** @param outputBytes the bytes of each output in the arena; without it there are no canaries, to find just that */
-function assemble(assembly: Assembly, outputBytes: ReadonlyMap<string, number> | undefined): KernelProgram {
-  return new ProgramAssembler(assembly).assemble(outputBytes);
 }
 
 class ProgramAssembler {
@@ -86,7 +74,26 @@ class ProgramAssembler {
     if (assembly.isDynamic) this.#scalars.set('T', Int32Array.of(this.#numTokens));
   }
 
-  assemble(outputBytes: ReadonlyMap<string, number> | undefined): KernelProgram {
+  /** The bytes of each output in the arena, of a program without canaries, which is not built. */
+  outputBytes(): ReadonlyMap<string, number> {
+    const capacity = this.#numTokens + spareTokens;
+    const sizes = [...this.#append(undefined)].map(([name, { dtype, shape }]): [string, number] => {
+      const numValues = product(shape.map((dim) => (typeof dim === 'number' ? dim : capacity)));
+      return [name, Math.max(arenaAlignment, Math.ceil(sizeOf(dtype, numValues) / arenaAlignment) * arenaAlignment)];
+    });
+    return new Map(sizes);
+  }
+
+  assemble(outputBytes: ReadonlyMap<string, number>): KernelProgram {
+    const outputs = this.#append(outputBytes);
+    // a record behind that of the op: whoever reads an attribute that the op does not have finds no zero there
+    this.#constant('behind', new Float32Array(arenaAlignment / 4));
+    for (const [name, tensor] of outputs) this.#b.output(name, tensor);
+    return { program: this.#b.build(), buffers: this.#buffers, scalars: this.#scalars, canaries: this.#canaries };
+  }
+
+  /** Adds the op and all before it. @returns its outputs that are not updated inputs */
+  #append(outputBytes: ReadonlyMap<string, number> | undefined): ReadonlyMap<string, ProgramTensor> {
     const { op, attributes, data } = this.#assembly;
     const b = this.#b;
     this.#addInputs();
@@ -98,11 +105,8 @@ class ProgramAssembler {
       // their last use: the holes open here; 64 bytes of result fit nowhere below them
       b.activation('gather-rows', { x: b.reshape(hole, [Number(hole.shape[1]) / 16, 16]), rows });
     }
-    const outputs = b.append(op, this.#inputs, attributes, updated);
-    // a record behind that of the op: whoever reads an attribute that the op does not have finds no zero there
-    this.#constant('behind', new Float32Array(arenaAlignment / 4));
-    for (const [name, tensor] of Object.entries(outputs)) if (!(name in updated)) b.output(name, tensor);
-    return { program: b.build(), buffers: this.#buffers, scalars: this.#scalars, canaries: this.#canaries };
+    const outputs = Object.entries(b.append(op, this.#inputs, attributes, updated));
+    return new Map(outputs.filter(([name]) => !(name in updated)));
   }
 
   #addInputs(): void {
