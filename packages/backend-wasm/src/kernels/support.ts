@@ -2,8 +2,10 @@
 import { opSpecs, weightDTypes, type OpDescription, type Support } from '@winnow/ops';
 import { dequantizedDTypes, kernelOps } from './kernel-ops.generated.js';
 
+const specs = new Map(opSpecs.map((spec) => [spec.name, spec]));
+
 export function supportOf(op: string, { dtypes }: OpDescription): Support {
-  const spec = opSpecs.find(({ name }) => name === op);
+  const spec = specs.get(op);
   if (spec === undefined) return { supported: false, reason: 'no such op' };
   if (!kernelOps.has(op)) return { supported: false, reason: 'no kernel' };
   for (const [name, dtype] of Object.entries(dtypes)) {

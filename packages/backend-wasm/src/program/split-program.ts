@@ -126,15 +126,19 @@ function memoriesOfRecords<Memory>(
     for (const [memory, size] of bytes) if (wish === undefined || size > (bytes.get(wish) as number)) wish = memory;
     return wish;
   });
-  const [anyBuffer] = program.records.flatMap((record) => [...externalsOf(record)]);
-  let current = wishes.find((wish) => wish !== undefined) ?? (anyBuffer === undefined ? first : homeOf(anyBuffer));
+  const homeOfAny = (): Memory => {
+    const [anyBuffer] = program.records.flatMap((record) => [...externalsOf(record)]);
+    return anyBuffer === undefined ? first : homeOf(anyBuffer);
+  };
+  let current = wishes.find((wish) => wish !== undefined) ?? homeOfAny();
   return wishes.map((wish) => (current = wish ?? current));
 }
 
 /** Weights and caches of a record. */
 export function externalsOf(record: OpRecord): Set<number> {
-  const refs = [...Object.values(record.inputs), ...Object.values(record.outputs)];
-  const buffers = new Set(refs.map(({ buffer }) => buffer));
+  const buffers = new Set<number>();
+  for (const name in record.inputs) buffers.add((record.inputs[name] as TensorRef).buffer);
+  for (const name in record.outputs) buffers.add((record.outputs[name] as TensorRef).buffer);
   buffers.delete(scalarBufferIndex);
   buffers.delete(arenaBufferIndex);
   return buffers;

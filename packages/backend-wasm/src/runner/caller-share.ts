@@ -35,16 +35,9 @@ const minRunsAway = 8;
 /** @param scalars the words of the program's scalars, which hold the sizes of the next run */
 export function createCallerShare(program: Program, maxMs: number, scalars: Int32Array): CallerShare {
   if (maxMs === 0) return workersOnly;
+  if (estimateMs(program) <= maxMs) return new MeasuredShare(maxMs);
   const tokens = program.scalars.slots.get('T');
-  if (tokens === undefined || estimateMs(program) <= maxMs) return shareOf(program, maxMs);
-  return new SizedShare(program, maxMs, () => scalars[tokens.wordOffset]);
-}
-
-function shareOf(program: Program, maxMs: number, numTokens?: number): CallerShare {
-  const estimate = estimateMs(program, numTokens);
-  return estimate <= (numTokens === undefined ? maxMs : estimateExcess * maxMs)
-    ? new MeasuredShare(maxMs)
-    : workersOnly;
+  return tokens === undefined ? workersOnly : new SizedShare(program, maxMs, () => scalars[tokens.wordOffset]);
 }
 
 /** Decides for each small number of tokens separately: a large program may be short for few tokens. */
@@ -71,7 +64,12 @@ class SizedShare implements CallerShare {
   get #share(): CallerShare {
     const numTokens = this.#numTokens();
     if (numTokens > maxSized) return workersOnly;
-    return (this.#shares[numTokens] ??= shareOf(this.#program, this.#maxMs, numTokens));
+    return (this.#shares[numTokens] ??= this.#shareOf(numTokens));
+  }
+
+  #shareOf(numTokens: number): CallerShare {
+    const isShort = estimateMs(this.#program, numTokens) <= estimateExcess * this.#maxMs;
+    return isShort ? new MeasuredShare(this.#maxMs) : workersOnly;
   }
 }
 
@@ -145,9 +143,10 @@ function estimateMs(program: Program, numTokens?: number): number {
 
 /** The maximum of the bytes of weights and a quarter of the floating-point operations. */
 function workOf(program: Program, { op, inputs, outputs, attributes }: OpRecord): number {
-  const tensors = Object.entries({ ...outputs, ...inputs });
-  const shapes = Object.fromEntries(tensors.map(([name, tensor]) => [name, capacityOf(program, tensor)]));
+  const shapes: Record<string, readonly number[]> = {};
+  for (const name in outputs) shapes[name] = capacityOf(program, outputs[name]);
+  for (const name in inputs) shapes[name] = capacityOf(program, inputs[name]);
   const { weight } = inputs;
-  const bytes = weight === undefined ? 0 : tensorBytes(weight.dtype, capacityOf(program, weight));
+  const bytes = weight === undefined ? 0 : tensorBytes(weight.dtype, shapes['weight']);
   return Math.max(bytes, opSpec(op).flops(shapes, attributes) / 4);
 }
