@@ -1,9 +1,9 @@
 /** The goldens of tiny models and the demo model on the WebAssembly backend. */
 import { fileURLToPath } from 'node:url';
-import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
+import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import { sampled, testCoverage } from '@winnow/test-utils';
-import { describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type Model } from '../../src/index.js';
 import { archPath, decodeFloats, maxDifference, readJson } from '../support/golden-files.js';
 
@@ -42,6 +42,12 @@ for (const [index, [variant, backendOptions]] of Object.entries(variants).entrie
   // programs do not depend on the variant: `npm test` runs the first one on all architectures
   const ofVariant = index === 0 ? architectures : sampled(architectures, 3, index);
   describe(variant, () => {
+    let backend: WasmBackend;
+    beforeAll(async () => {
+      backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
+    });
+    afterAll(() => backend.dispose());
+
     const isThere = (name: string): boolean => archPath(name, 'model.gguf') !== undefined;
     for (const name of ofVariant.filter((each) => !isThere(each))) {
       test.skip(`${name}: needs ../shared/data/goldens`, () => {});
@@ -49,7 +55,6 @@ for (const [index, [variant, backendOptions]] of Object.entries(variants).entrie
     test.each(ofVariant.filter(isThere))(`%s: log-probabilities within ${limit} and greedy ids`, async (name) => {
       const golden = readJson<Golden>(archPath(name, 'golden.json') as string);
       const exact = readJson<Exact>(archPath(name, 'exact.json') as string);
-      const backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
       const model = await loadModel(archPath(name, 'model.gguf') as string, { context: 256, backend });
       expect(model.fallbacks).toEqual([]);
       for (const batchSize of sampled([1, 7, 64], 3, 1)) {
@@ -67,13 +72,11 @@ for (const [index, [variant, backendOptions]] of Object.entries(variants).entrie
         expect(actual).toEqual(greedy);
       }
       await model.dispose();
-      await backend.dispose();
     });
 
     test(`demo model: greedy continuations of ${numGreedy} tokens`, async () => {
       const path = fileURLToPath(new URL('../../../demo-model/src/__fixtures__/goldens.json', import.meta.url));
       const { prompts } = readJson<DemoGolden>(path);
-      const backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
       const model: Model = await loadModel(demoModelUrl, { backend });
       // the first variant runs the prompt of 1,674 tokens, too
       const chosen = testCoverage === 'full' || index === 0 ? prompts : prompts.filter(({ ids }) => ids.length < 100);
@@ -83,7 +86,6 @@ for (const [index, [variant, backendOptions]] of Object.entries(variants).entrie
         if (numGreedy === greedy.length) expect(model.tokenizer.decode(result.tokens)).toBe(text);
       }
       await model.dispose();
-      await backend.dispose();
     });
   });
 }

@@ -3,7 +3,7 @@ import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Sidecar } from '@winnow/sparse-inference';
 import { sampled, testCoverage } from '@winnow/test-utils';
-import { describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import {
   inspectModel,
   loadEmbeddingModel,
@@ -15,14 +15,17 @@ import {
 } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
 import { coldFilesInMemory as folder, inMemory } from '../support/in-memory.js';
-import { bound, on, rowsOf, text, withBackend, worstOf, type Case } from '../support/native-models.js';
+import { bound, disposeBackends, on, rowsOf, text, withBackend, worstOf, type Case } from '../support/native-models.js';
 import { usableLevels, type Level } from '../support/native.js';
 import { makeSidecar } from '../support/sidecars.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;
 /** Exact activations, so that the margins of greedy tokens are far above the difference of the two sides. */
 const exact: Case = { activations: 'f32' };
+/** On one thread: threads share the work of ops in the tests of policies, tiers and sparse FFNs. */
+const alone: Case = { ...exact, numThreads: 1 };
 const levels = await usableLevels();
+afterAll(disposeBackends);
 const numGreedy = testCoverage === 'full' ? 200 : 48;
 
 /** Kernels of each level are compared with WebAssembly in `packages/backend-wasm`: here, levels take turns with features. */
@@ -107,11 +110,11 @@ describe.each(levels)('%s', (level) => {
   const greedyName = `${numGreedy} greedy tokens, in sessions that are saved on one side and restored on the other`;
   test.each(turnOf([greedyName], level))('%s', async () => {
     const wasm = await on(false, exact, firstHalf);
-    const native = await on(level, exact, firstHalf);
+    const native = await on(level, alone, firstHalf);
     expect(native.tokens).toEqual(wasm.tokens);
     const rest = await on(false, exact, secondHalf(wasm.saved));
-    expect(await on(level, exact, secondHalf(wasm.saved))).toEqual(rest);
-    expect(await on(level, exact, secondHalf(native.saved))).toEqual(rest);
+    expect(await on(level, alone, secondHalf(wasm.saved))).toEqual(rest);
+    expect(await on(level, alone, secondHalf(native.saved))).toEqual(rest);
     expect(await on(false, exact, secondHalf(native.saved))).toEqual(rest);
   });
 
@@ -119,8 +122,8 @@ describe.each(levels)('%s', (level) => {
     const plain = (model: Model): Promise<readonly number[]> => answerOf(model, 'off');
     const drafted = (model: Model): Promise<readonly number[]> => answerOf(model, speculative);
     const expected = await on(false, { ...exact, speculative }, plain);
-    expect(await on(level, { ...exact, speculative }, drafted)).toEqual(expected);
-    expect(await on(level, { ...exact, speculative }, plain)).toEqual(expected);
+    expect(await on(level, { ...alone, speculative }, drafted)).toEqual(expected);
+    expect(await on(level, { ...alone, speculative }, plain)).toEqual(expected);
   });
 
   test.each(turnOf(Object.keys(tiers), level))('tiers, %s', async (name) => {
@@ -142,7 +145,7 @@ describe.each(levels)('%s', (level) => {
   test.each(turnOf(encoders, level))('embeddings, %s', async (_name, path) => {
     const texts = [5, 40, 100].map((length) => Array.from({ length }, (_, i) => 5 + ((i * 7 + length) % 190)));
     const vectors = (native: Level | false): Promise<Float32Array[]> =>
-      withBackend(native, exact, async (backend) => {
+      withBackend(native, alone, async (backend) => {
         await using model = await loadEmbeddingModel(path, { backend });
         return [...(await model.embed(texts))];
       });

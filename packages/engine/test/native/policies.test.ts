@@ -1,7 +1,7 @@
 /** Attention policies of whole models at each level of native kernels, against WebAssembly. */
 import { testCoverage } from '@winnow/test-utils';
-import { describe, expect, test } from 'vitest';
-import { bound, on, rms, rowsOf, worstOf, type Case } from '../support/native-models.js';
+import { afterAll, describe, expect, test } from 'vitest';
+import { bound, disposeBackends, on, rms, rowsOf, worstOf, type Case } from '../support/native-models.js';
 import { usableLevels } from '../support/native.js';
 
 /**
@@ -27,6 +27,7 @@ const cases = policies.flatMap(([attention, op], index) =>
 );
 
 const levels = await usableLevels();
+afterAll(disposeBackends);
 
 /** Levels take turns with policies, each with one kind of activations. */
 function casesOf(level: number): typeof cases {

@@ -41,39 +41,70 @@ function counted(backend: WasmBackend): { readonly backend: WasmBackend; readonl
   return { backend: Object.assign(Object.create(backend) as WasmBackend, { prepare }), ops };
 }
 
+interface BackendCase extends Pick<LoadOptions, 'activations'> {
+  /** Ops that must have run. */
+  readonly ops?: readonly string[] | undefined;
+  /** Of native kernels. Default 2. */
+  readonly numThreads?: number | undefined;
+}
+
+const backends = new Map<string, Promise<WasmBackend>>();
+
+/** Made once for a file's tests: starting workers takes longer than a small model. */
+function sharedBackend(native: Level | false, { activations, numThreads = 2 }: BackendCase): Promise<WasmBackend> {
+  // WebAssembly, which gives the expectations, computes on the calling thread
+  const threads = native === false ? { numThreads: 1, maxCallerMs: 1e4 } : { numThreads, minSharedWork: 0 };
+  const options = { native, ...threads, activations };
+  const key = JSON.stringify(options);
+  const backend = backends.get(key) ?? createWasmBackend(options);
+  backends.set(key, backend);
+  return backend;
+}
+
+/** To be called after the tests of a file. */
+export async function disposeBackends(): Promise<void> {
+  for (const backend of backends.values()) await (await backend).dispose();
+  backends.clear();
+}
+
 /** Calls `use` with a backend. Native kernels have to compute every record of their ops, among them the given ones. */
 export async function withBackend<T>(
   native: Level | false,
-  { activations, ops = [] }: { readonly activations?: 'f32' | 'int8' | undefined; readonly ops?: readonly string[] },
+  given: BackendCase,
   use: (backend: Backend) => Promise<T>,
 ): Promise<T> {
-  const numThreads = 2;
-  const watched = counted(await createWasmBackend({ native, numThreads, minSharedWork: 0, activations }));
-  try {
-    const result = await use(watched.backend);
-    const numRecords = [...watched.ops.values()].reduce((sum, count) => sum + count, 0);
-    expect([...watched.ops.keys()]).toEqual(expect.arrayContaining([...ops]));
-    expect(numRecords).toBeGreaterThan(0);
-    expect(watched.backend.numNativeRecords).toBe(native === false ? 0 : numRecords);
-    return result;
-  } finally {
-    await watched.backend.dispose();
-  }
+  const shared = await sharedBackend(native, given);
+  const before = shared.numNativeRecords;
+  const { backend, ops } = counted(shared);
+  const result = await use(backend);
+  const numRecords = [...ops.values()].reduce((sum, count) => sum + count, 0);
+  expect([...ops.keys()]).toEqual(expect.arrayContaining([...(given.ops ?? [])]));
+  expect(numRecords).toBeGreaterThan(0);
+  expect(shared.numNativeRecords - before).toBe(native === false ? 0 : numRecords);
+  return result;
 }
 
-export interface Case extends LoadOptions {
+export interface Case extends LoadOptions, BackendCase {
   readonly location?: Parameters<typeof loadModel>[0];
-  /** Ops that must have run. */
-  readonly ops?: readonly string[];
 }
 
 const known = new Map<string, Promise<unknown>>();
+const tables = new Map<unknown, number>();
+
+/** Options as a key: tables of a calibration, which are large, by their identity. */
+function keyOf(options: LoadOptions): string {
+  return JSON.stringify(options, (_, value: unknown) => {
+    if (!ArrayBuffer.isView(value)) return value;
+    tables.set(value, tables.get(value) ?? tables.size);
+    return { table: tables.get(value) };
+  });
+}
 
 /** What `use` returns for a model on WebAssembly, computed once, or on native kernels. */
 export async function on<T>(native: Level | false, given: Case, use: (model: Model) => Promise<T>): Promise<T> {
-  const { location = demo, ops = [], ...options } = given;
+  const { location = demo, ops, numThreads, ...options } = given;
   const compute = (): Promise<T> =>
-    withBackend(native, { activations: options.activations, ops }, async (backend) => {
+    withBackend(native, { ...options, ops, numThreads }, async (backend) => {
       await using model = await loadModel(location, {
         context: 512,
         maxSessions: 2,
@@ -84,14 +115,14 @@ export async function on<T>(native: Level | false, given: Case, use: (model: Mod
       return await use(model);
     });
   if (native !== false) return compute();
-  const key = `${JSON.stringify(options)} ${String(use)}`;
+  const key = `${keyOf(options)} ${String(use)}`;
   const first = known.get(key) ?? compute();
   known.set(key, first);
   return (await first) as T;
 }
 
 /** Longer than every window and budget of the policies. */
-const numRepeats = testCoverage === 'full' ? 7 : 4;
+const numRepeats = testCoverage === 'full' ? 7 : 3;
 
 /** Log-probabilities of the last tokens of a text, of both phases. */
 export async function rowsOf(model: Model): Promise<Float32Array[]> {

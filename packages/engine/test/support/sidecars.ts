@@ -31,23 +31,39 @@ export interface SidecarDesign {
   readonly frequencyOf?: (neuron: number) => number;
 }
 
+const estimates = new WeakMap<FeedForwardAccess, Map<string, Promise<LowRankEstimate>>>();
+
+/** Exact estimates of a matrix, encoded once for all sidecars of a model. */
+function estimateOf(access: FeedForwardAccess, layerIndex: number, part: 'gate' | 'up'): Promise<LowRankEstimate> {
+  const ofModel = estimates.get(access) ?? new Map<string, Promise<LowRankEstimate>>();
+  estimates.set(access, ofModel);
+  const key = `${layerIndex} ${part}`;
+  const estimate = ofModel.get(key) ?? makeEstimate(access, layerIndex, part);
+  ofModel.set(key, estimate);
+  return estimate;
+}
+
+async function makeEstimate(access: FeedForwardAccess, index: number, part: 'gate' | 'up'): Promise<LowRankEstimate> {
+  const { layer, hiddenDim, ffnDim } = access.layers[index] as FeedForwardAccess['layers'][number];
+  const rank = Math.ceil(hiddenDim / 32) * 32;
+  const identity = new Float32Array(rank * hiddenDim);
+  for (let i = 0; i < hiddenDim; i++) identity[i * hiddenDim + i] = 1;
+  const rows = await access.readRows(layer, part, 0, ffnDim);
+  const wide = new Float32Array(ffnDim * rank);
+  for (let f = 0; f < ffnDim; f++) wide.set(rows.subarray(f * hiddenDim, (f + 1) * hiddenDim), f * rank);
+  const bias = await access.readBias(layer, part);
+  const pair = { p: matrix(identity, rank, hiddenDim), q: matrix(wide, ffnDim, rank) };
+  return bias === undefined ? pair : { ...pair, bias };
+}
+
 export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesign): Promise<Sidecar> {
   const { kind, threshold, frequencyOf = (): number => 0, activeRatioOf = (): number => 0 } = design;
   const layers: SparseLayer[] = [];
-  for (const { layer, hiddenDim, ffnDim, activation, isGated } of access.layers) {
+  for (const [index, { layer, hiddenDim, ffnDim, activation, isGated }] of access.layers.entries()) {
     const thresholds = new Float32Array(ffnDim).fill(threshold);
     let predictor: PredictorTables = { kind: 'gate-threshold', thresholds };
     const rank = Math.ceil(hiddenDim / 32) * 32;
-    const estimate = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
-      const identity = new Float32Array(rank * hiddenDim);
-      for (let i = 0; i < hiddenDim; i++) identity[i * hiddenDim + i] = 1;
-      const rows = await access.readRows(layer, part, 0, ffnDim);
-      const wide = new Float32Array(ffnDim * rank);
-      for (let f = 0; f < ffnDim; f++) wide.set(rows.subarray(f * hiddenDim, (f + 1) * hiddenDim), f * rank);
-      const bias = await access.readBias(layer, part);
-      const pair = { p: matrix(identity, rank, hiddenDim), q: matrix(wide, ffnDim, rank) };
-      return bias === undefined ? pair : { ...pair, bias };
-    };
+    const estimate = (part: 'gate' | 'up'): Promise<LowRankEstimate> => estimateOf(access, index, part);
     if (kind === 'low-rank') {
       const { p, q } = await estimate(isGated ? 'gate' : 'up');
       predictor = { kind, rank, p, q, thresholds };

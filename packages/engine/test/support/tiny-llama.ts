@@ -6,11 +6,24 @@ import { createRng } from '@winnow/tensor';
 
 const [hidden, ffn, numHeads, numKvHeads, headDim] = [32, 48, 4, 2, 32];
 
-/** @param change changes the values of a tensor in place */
-export async function tinyLlama(
-  config: Readonly<Record<string, unknown>> = {},
-  change: (name: string, values: Float32Array) => void = () => {},
-): Promise<HubFiles> {
+type Config = Readonly<Record<string, unknown>>;
+type Change = (name: string, values: Float32Array) => void;
+
+const made = new Map<string, Promise<HubFiles>>();
+
+/**
+ * Made once per configuration, unless values are changed.
+ * @param change changes the values of a tensor in place
+ */
+export function tinyLlama(config: Config = {}, change?: Change): Promise<HubFiles> {
+  if (change !== undefined) return makeLlama(config, change);
+  const key = JSON.stringify(config);
+  const model = made.get(key) ?? makeLlama(config, () => {});
+  made.set(key, model);
+  return model;
+}
+
+async function makeLlama(config: Config, change: Change): Promise<HubFiles> {
   const rng = createRng(7);
   const vocabSize = Number(config['vocab_size'] ?? 60);
   const shapes: Record<string, number[]> = {
