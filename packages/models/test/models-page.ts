@@ -64,7 +64,7 @@ A golden is a tiny model with random weights, and the log-probabilities of an in
 after each prompt. \`npm run test:full\` compares GGUF files and folders on the WASM backend and on the reference, with prefill in
 chunks of 1, 7 and all tokens. \`npm test\` compares
 
-- GGUF files on the WASM backend, with prefill in chunks of 1, 7 and all tokens;
+- GGUF files on the WASM backend, with prefill in chunks of 7 and all tokens, and of 1 without the longest prompt;
 - folders on the WASM backend, with prefill in one chunk;
 - GGUF files on the reference, with prefill in chunks of 7 tokens, without the longest prompt, and 2 greedy tokens.
 
@@ -72,8 +72,9 @@ A golden that has only one of the formats is compared in this one. Goldens that 
 [test data](../CONTRIBUTING.md#set-up).
 
 Goldens of encoders have vectors of texts or of tokens instead, and those of rerankers the logits of documents, with the same
-tolerance; both commands compare all of them. Goldens of models that take images start from files: pixels, vectors,
-log-probabilities and greedy tokens are those of transformers in float64, from folders and from GGUF files with an \`mmproj\` file.
+tolerance; both commands compare all of them, \`npm test\` one format of each on the reference. Goldens of models that take
+images start from files: pixels, vectors, log-probabilities and greedy tokens are those of transformers in float64, from folders
+and from GGUF files with an \`mmproj\` file; \`npm test\` runs those on the reference with prefill in chunks of 7 tokens.
 
 GGUF files may have weights of every dtype in [ops.md](ops.md), folders f32, f16, bf16 and f64. Quantized folders
 (\`quantization_config\`) are rejected, except for MXFP4 in gpt-oss. ONNX exports in folders load as well, including those

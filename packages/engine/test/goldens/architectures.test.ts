@@ -84,8 +84,9 @@ for (const name of names) {
       const { prompts, longPrompts, longContextSize } = golden ?? { prompts: [] };
 
       for (const backendName of ['WebAssembly', 'reference']) {
-        // the last prompt, of 150 tokens, is long for the reference
-        const numPrompts = testCoverage === 'full' || backendName !== 'reference' ? prompts.length : 3;
+        // the last prompt, of 150 tokens, is long for the reference, and token by token, as greedy ids are computed after it
+        const numIn = (batchSize: number): number =>
+          testCoverage === 'full' || (backendName !== 'reference' && batchSize > 1) ? prompts.length : 3;
         if (stepsOf(file, backendName).length === 0) continue;
         describe(`${backendName} backend`, () => {
           let model: Model;
@@ -103,10 +104,11 @@ for (const name of names) {
 
           for (const batchSize of stepsOf(file, backendName)) {
             test(`log-probabilities within ${limit}, batch size ${batchSize}`, () =>
-              expectLogprobs(model, prompts.slice(0, numPrompts), (exact as Exact).logprobs, batchSize));
+              expectLogprobs(model, prompts.slice(0, numIn(batchSize)), (exact as Exact).logprobs, batchSize));
           }
 
-          test('greedy ids', () => expectGreedy(model, prompts, backendName === 'reference' ? numFirst : Infinity));
+          const numTokens = backendName === 'reference' ? numFirst : Infinity;
+          test('greedy ids', () => expectGreedy(model, prompts.slice(0, numIn(Infinity)), numTokens));
 
           if (longPrompts !== undefined) {
             test('in the long context', async () => {

@@ -1,6 +1,7 @@
 /** Tiny rerankers with random weights against the logits and token ids of transformers, in float64. */
 import { fileURLToPath } from 'node:url';
 import { type Backend } from '@winnow/ops';
+import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadReranker, type Reranker } from '../../src/index.js';
 import { useBackends } from '../support/backends.js';
@@ -21,10 +22,14 @@ const pathOf = (name: string, file: string): string =>
 
 const backends = useBackends();
 
+/** Weights are the same in both files: the slow reference reads them from one. */
+const backendsOf = (file: string): readonly string[] =>
+  file === 'model.gguf' || testCoverage === 'full' ? ['WebAssembly', 'reference'] : ['WebAssembly'];
+
 const cases = Object.values(rerankerNames)
   .flat()
   .flatMap((name) =>
-    ['model.gguf', 'hf'].flatMap((file) => ['WebAssembly', 'reference'].map((backend) => ({ name, file, backend }))),
+    ['model.gguf', 'hf'].flatMap((file) => backendsOf(file).map((backend) => ({ name, file, backend }))),
   );
 
 describe.each(cases)('$name/$file, $backend backend', ({ name, file, backend }) => {
