@@ -21,15 +21,15 @@ beforeAll(async () => {
 });
 afterAll(() => wasm.dispose());
 
-const tokens = Array.from({ length: 24 }, (_, i) => 3 + ((i * 29) % 190));
+const tokens = Array.from({ length: 12 }, (_, i) => 3 + ((i * 29) % 190));
 /** The prompt of one sequence, then one of its tokens together with the prompt of another sequence. */
 const steps: readonly (readonly Part[])[] = [
   [{ tokens, begin: 0, firstBlock: 0, from: -1, to: 0 }],
   [
-    { tokens: [7], begin: 24, firstBlock: 0, from: 0, to: 1 },
+    { tokens: [7], begin: 12, firstBlock: 0, from: 0, to: 1 },
     { tokens: tokens.slice(3, 9), begin: 0, firstBlock: 16, from: -1, to: 2 },
   ],
-  [{ tokens: [11], begin: 25, firstBlock: 0, from: 1, to: 0 }],
+  [{ tokens: [11], begin: 13, firstBlock: 0, from: 1, to: 0 }],
 ];
 
 async function logprobsOf(path: string, backend: Backend, rewrite?: (program: Program) => Program): Promise<unknown[]> {

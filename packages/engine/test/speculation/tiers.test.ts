@@ -25,6 +25,8 @@ function load(numThreads: number, native: boolean, options: LoadOptions): Promis
 }
 
 async function generate(model: Model, speculative: Speculative, temperature: number) {
+  // enough tokens for the expected number outside the pool
+  const maxTokens = model.attention === 'dense' ? 120 : 200;
   const options = {
     temperature,
     topK: 0,
@@ -33,7 +35,7 @@ async function generate(model: Model, speculative: Speculative, temperature: num
     seed: 7,
     numTopLogprobs: 2,
     ignoreEos: true,
-    maxTokens: 200,
+    maxTokens,
   };
   const generation = model.generate(prompt, { ...options, speculative });
   const tokens: GeneratedToken[] = [];

@@ -7,6 +7,7 @@ import type { Backend } from '@winnow/ops';
 import { sampled, sharedDataPath, testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type LoadOptions, type Model } from '../../../src/index.js';
+import { inMemory } from '../../support/in-memory.js';
 
 let backend: Backend;
 beforeAll(async () => {
@@ -72,8 +73,9 @@ for (const [index, [name, path]] of Object.entries(models).entries()) {
   const [step, first] = index === 0 ? [1, 0] : [3, index - 1];
   const isMissing = path === undefined;
   describe.skipIf(isMissing)(`${name}${isMissing ? ' (needs ../shared/data/models)' : ''}`, () => {
+    const files = isMissing ? '' : inMemory(path);
     const load = (attention: LoadOptions['attention']): Promise<Model> =>
-      loadModel(path as string, {
+      loadModel(files, {
         backend,
         context: contextSize,
         maxSessions: 1,
@@ -117,6 +119,7 @@ for (const [index, [name, path]] of Object.entries(models).entries()) {
 }
 
 describe('layers', () => {
+  const demo = inMemory(demoModelUrl);
   const policy = 'streaming:window=8,sinks=1';
   const numLayers = 6; // the demo model has six layers
   const ids: number[] = [];
@@ -124,7 +127,7 @@ describe('layers', () => {
   const at = async (attention: string): Promise<Float32Array> => {
     const known = results.get(attention);
     if (known !== undefined) return known;
-    await using model = await loadModel(demoModelUrl, { backend, context: contextSize, maxSessions: 1, attention });
+    await using model = await loadModel(demo, { backend, context: contextSize, maxSessions: 1, attention });
     if (ids.length === 0) ids.push(...model.encodePrompt(prompt).slice(0, 60));
     const [values] = await model.logprobs(ids, { positions: [ids.length - 1] });
     results.set(attention, values as Float32Array);

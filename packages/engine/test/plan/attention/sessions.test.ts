@@ -7,12 +7,14 @@ import { demoModelUrl } from '@winnow/demo-model';
 import { sampled, testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type GenerateOptions, type LoadOptions, type Model } from '../../../src/index.js';
+import { inMemory } from '../../support/in-memory.js';
 import { tinyFolder } from '../../support/tiny-model.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true } as const;
 const text = 'The old man looked at the sea and said nothing for a long time. '.repeat(12);
 
+const demo = inMemory(demoModelUrl);
 let backend: Backend;
 let dense: Model;
 beforeAll(async () => {
@@ -26,7 +28,7 @@ afterAll(async () => {
 });
 
 const load = (attention: string, options: LoadOptions = {}): Promise<Model> =>
-  loadModel(demoModelUrl, {
+  loadModel(demo, {
     backend,
     context: 512,
     maxSessions: 4,
