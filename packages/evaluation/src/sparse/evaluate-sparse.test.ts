@@ -13,7 +13,7 @@ test('predictors and divergence of a calibrated demo model', { timeout: 120_000 
     await using dense = await loadModel(demoModelUrl, { trace: { feedForward: true }, context: 128, threads: 1 });
     const count = (text: string): number => dense.tokenizer.encode(text).length;
     const all = dense.encodePrompt(defaultText(2048, count));
-    const samples = Array.from({ length: 24 }, (_, i) => all.slice(i * 64, (i + 1) * 64));
+    const samples = Array.from({ length: 12 }, (_, i) => all.slice(i * 64, (i + 1) * 64));
     const access = dense.feedForward as NonNullable<typeof dense.feedForward>;
     const exact = { recall: 1, cosine: 1 };
     const options = { backend, samples, predictor: 'gate-threshold', epochs: 0 } as const;
