@@ -17,7 +17,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const small = [
   '--samples',
-  '16',
+  '8',
   '--sample-tokens',
   '32',
   '--eval-tokens',
@@ -97,7 +97,8 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
 
   test('as JSON', async () => {
     const path = join(folder, 'json.sparse.safetensors');
-    const argv = ['calibrate', ...small, '--predictor', 'gate-threshold', '--target-sparsity', '0.8', '-o', path];
+    const flags = ['--samples', '16', '--predictor', 'gate-threshold', '--target-sparsity', '0.8'];
+    const argv = ['calibrate', ...small, ...flags, '-o', path];
     const { stdout } = await runCli(engine, [...argv, '--json', '-q']);
     const result = JSON.parse(stdout) as { layers: { kind: string; activeRatio: number }[]; divergence: object };
     expect(result).toMatchObject({ path, config: { target: { sparsity: 0.8 }, numSamples: 16 } });
@@ -133,7 +134,7 @@ describe('winnow calibrate: other models', { timeout: 120_000 }, () => {
       new URL('../../../packages/engine/test/fixtures/arch/llama/model.gguf', import.meta.url),
     );
     const path = join(folder, 'swiglu.sparse.safetensors');
-    const argv = ['calibrate', llama, ...small, '--sample-tokens', '32', '--target-sparsity', '0.3', '-o', path, '-q'];
+    const argv = ['calibrate', llama, ...small, '--samples', '16', '--target-sparsity', '0.3', '-o', path, '-q'];
     const dense = await runCli(engine, argv);
     expect(dense).toMatchObject({ code: 0, stderr: '' });
     expect(dense.stdout).toMatch(/^0 +low-rank-product 32 .* dense +█/m);
