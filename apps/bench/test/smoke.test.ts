@@ -31,7 +31,8 @@ async function bench(...programArguments: string[]): Promise<Run> {
   return { code, out: out.join(''), progress: progress.join('') };
 }
 
-const quick = ['--quick', '--force', '--rounds', '1'];
+/** Runs of a contender after its first one are in the full run. */
+const quick = ['--quick', '--force', '--rounds', testCoverage === 'full' ? '2' : '1'];
 
 const plotted = (): string => join(folder, 'plots');
 let plotRun: Promise<Run> | undefined;

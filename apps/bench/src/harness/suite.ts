@@ -29,9 +29,9 @@ export interface Suite {
   run(context: SuiteContext): AsyncIterable<Figure>;
 }
 
-/** Number of rounds of a suite: from the command line, else 2 with `--quick`, else `rounds`. */
+/** Number of rounds of a suite: from the command line, else 2 with `--quick`, which has no warm-up, else `rounds`. */
 export function measureOptions({ quick, rounds: asked }: BenchOptions, rounds: number): MeasureOptions {
-  return { warmups: quick ? 1 : 2, rounds: asked ?? (quick ? 2 : rounds) };
+  return { warmups: quick ? 0 : 2, rounds: asked ?? (quick ? 2 : rounds) };
 }
 
 export function threadsText(threads: number): string {
