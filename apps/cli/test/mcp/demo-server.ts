@@ -1,8 +1,8 @@
 /**
  * An MCP server with a tool for everything that a chat has to handle: over HTTP in the process of a test, or as a process,
- * `node demo-server.ts TRANSPORT [NAME] [LOG] [TOOL]`. The transport is `stdio`, or `legacy` for one that speaks the protocol of
- * 2025 only. With the name of a tool it has no other. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page. The file
- * named PID_FILE in the environment gets the id of the process.
+ * `node demo-server.ts TRANSPORT [NAME] [LOG] [TOOL]`. The transport is `stdio`, or `legacy` for one that speaks the protocol
+ * of 2025 only. With the name of a tool it has no other. The log gets a line for every call, and for every cancelled one.
+ * `tools/list` has two tools per page. The file named PID_FILE in the environment gets the id of the process.
  */
 import { once } from 'node:events';
 import { appendFileSync, writeFileSync } from 'node:fs';
