@@ -16,6 +16,11 @@ export interface GuardedBuffer {
   readonly end: number;
 }
 
+/** What the buffer of an input is for. */
+export function usageOf(name: string): 'weights' | 'kv' {
+  return name === 'keys' || name === 'values' || name === 'slotPositions' ? 'kv' : 'weights';
+}
+
 /** Declares a tensor as rows in the middle of a larger external buffer. */
 export function declareGuarded(
   b: ProgramBuilder,

@@ -71,8 +71,10 @@ describe('the variants of a case', () => {
     }
     expect([...counts.values()]).toEqual([3, 3, 3]);
   });
+});
 
-  it('take turns in a group, of which each kind of value needs one', () => {
+describe('groups of variants', () => {
+  it('take turns, and each kind of value needs one of each group', () => {
     const groups = [['1 thread', '1 worker'], ['2 threads']];
     const assigned = assignGroups(cases, groups, 'pairwise');
     expect([...assigned.keys()]).toEqual(cases);
@@ -85,5 +87,25 @@ describe('the variants of a case', () => {
       runs.split('\n').filter((run) => run.endsWith(` on ${variant}`)).length;
     expect(Math.abs(numRuns('1 thread') - numRuns('1 worker'))).toBeLessThanOrEqual(1);
     expect([...assignGroups(cases, groups, 'full').values()]).toEqual(cases.map(() => groups.flat()));
+  });
+
+  it('may be in several groups: each kind of value needs one of each, in fewer runs than of each pair', () => {
+    const all = ['simd alone', 'simd together', 'relaxed alone', 'relaxed together'];
+    const groups = ['simd', 'relaxed', 'alone', 'together'].map((word) => all.filter((name) => name.includes(word)));
+    const assigned = assignGroups(cases, groups, 'pairwise');
+    const runs = [...assigned].flatMap(([{ name }, own]) => own.map((variant) => `${name} on ${variant}`)).join('\n');
+    for (const word of ['simd', 'relaxed', 'alone', 'together']) {
+      for (const kind of ['f32', 'q8_0', ' x 0', ' x 1(?=,| )', ' x [23]', ' x 17', 'bias']) {
+        expect(runs).toMatch(new RegExp(`${kind}.* on (?:.* )?${word}(?: .*)?$`, 'm'));
+      }
+    }
+    const numRuns = (assignment: ReadonlyMap<unknown, readonly string[]>): number =>
+      [...assignment.values()].flat().length;
+    const many = selectCases(kernelCases['attention'] ?? [], 'pairwise');
+    expect(numRuns(assignGroups(many, groups, 'pairwise'))).toBeLessThan(
+      numRuns(assignVariants(many, all, 'pairwise')) * 0.8,
+    );
+    for (const variant of all) expect(runs).toContain(` on ${variant}`);
+    expect([...assignGroups(cases, groups, 'full').values()]).toEqual(cases.map(() => all));
   });
 });

@@ -217,8 +217,8 @@ function stepOf(
   const rows = flat.map(({ sequence, position }) => {
     const logits = truth[sequence][position];
     const others = perturbed.map((run) => run[sequence][position]);
-    const changes = others.map((other) => other.reduce((max, v, i) => Math.max(max, Math.abs(v - logits[i])), 0));
-    return { logits, others, largest: Math.max(...changes) };
+    const largest = Math.max(...others.flatMap((other) => [...other].map((v, i) => Math.abs(v - logits[i]))));
+    return { logits, others, largest };
   });
   const logSumExp = (row: Float64Array): number => Math.log(row.reduce((sum, v) => sum + Math.exp(v), 0));
   const best = (row: Float64Array): Float64Array => row.slice().sort().reverse().subarray(0, 3);

@@ -8,7 +8,7 @@
  */
 import { opSpec, ProgramBuilder, type Attributes, type Program, type ProgramTensor, type TensorRef } from '@winnow/ops';
 import { sizeOf } from '@winnow/tensor';
-import { canaryValues, declareGuarded, type GuardedBuffer } from '../guarded-memory.js';
+import { canaryValues, declareGuarded, usageOf, type GuardedBuffer } from '../guarded-memory.js';
 import type { CaseTensor, KernelData } from '../kernel-case.js';
 import { floats, integersOf, ints, product } from '../values.js';
 
@@ -77,11 +77,12 @@ class ProgramAssembler {
   /** The bytes of each output in the arena, of a program without canaries, which is not built. */
   outputBytes(): ReadonlyMap<string, number> {
     const capacity = this.#numTokens + spareTokens;
-    const sizes = [...this.#append(undefined)].map(([name, { dtype, shape }]): [string, number] => {
+    const sizes = new Map<string, number>();
+    for (const [name, { dtype, shape }] of this.#append(undefined)) {
       const numValues = product(shape.map((dim) => (typeof dim === 'number' ? dim : capacity)));
-      return [name, Math.max(arenaAlignment, Math.ceil(sizeOf(dtype, numValues) / arenaAlignment) * arenaAlignment)];
-    });
-    return new Map(sizes);
+      sizes.set(name, Math.ceil(Math.max(1, sizeOf(dtype, numValues)) / arenaAlignment) * arenaAlignment);
+    }
+    return sizes;
   }
 
   assemble(outputBytes: ReadonlyMap<string, number>): KernelProgram {
@@ -113,7 +114,7 @@ class ProgramAssembler {
     const { op, data, isDynamic } = this.#assembly;
     const aliased = new Set(isDynamic ? Object.values(opSpec(op).outputs).map(({ mayAlias }) => mayAlias) : []);
     for (const [name, tensor] of Object.entries(data.inputs)) {
-      const usage = name === 'keys' || name === 'values' || name === 'slotPositions' ? 'kv' : 'weights';
+      const usage = usageOf(name);
       const isArena = isDynamic && tensor.dtype === 'f32' && tensor.tokenAxis !== undefined;
       const isScalar = isDynamic && tensor.dtype === 'i32' && usage === 'weights';
       if (isArena && aliased.has(name)) this.#late.set(name, tensor);

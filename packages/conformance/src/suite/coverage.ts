@@ -44,50 +44,47 @@ export function assignVariants<Case extends NamedCase, Variant extends string>(
   variants: readonly Variant[],
   coverage: Coverage,
 ): ReadonlyMap<Case, readonly Variant[]> {
-  if (coverage === 'full') return new Map(cases.map((each) => [each, variants]));
-  const assigned = new Map(cases.map((each): [Case, Variant[]] => [each, []]));
-  const covered = new Set<string>();
-  const kinds = new Map(cases.map((each) => [each, [...kindsOf(each)]]));
-  const pairsOf = (each: Case, variant: string): string[] =>
-    (kinds.get(each) as string[]).map((kind) => `${kind} on ${variant}`);
-  for (const [at, [each, own]] of [...assigned].entries()) {
-    // equally good variants alternate
-    const rotated = variants.map((_, index) => variants[(at + index) % variants.length] as Variant);
-    const numNew = (variant: Variant): number => pairsOf(each, variant).filter((pair) => !covered.has(pair)).length;
-    const [first] = rotated.toSorted((a, b) => numNew(b) - numNew(a));
-    if (first === undefined) continue;
-    own.push(first);
-    for (const pair of pairsOf(each, first)) covered.add(pair);
-  }
-  for (const [each, own] of assigned) {
-    for (const variant of variants) {
-      const pairs = pairsOf(each, variant);
-      if (pairs.every((pair) => covered.has(pair))) continue;
-      own.push(variant);
-      for (const pair of pairs) covered.add(pair);
-    }
-  }
-  return assigned;
+  return assignGroups(
+    cases,
+    variants.map((variant) => [variant]),
+    coverage,
+  );
 }
 
 /**
- * `assignVariants` for variants in groups, each of which runs the same kernels in the same way: the variants of a group
- * take turns, and each kind of value needs one of them.
+ * `assignVariants` for variants in groups, which may overlap: each kind of value needs one variant of each group. Of equally
+ * good variants, the one that ran least comes first.
  */
-export function assignGroups<Case extends NamedCase>(
+export function assignGroups<Case extends NamedCase, Variant extends string>(
   cases: readonly Case[],
-  groups: readonly (readonly string[])[],
+  groups: readonly (readonly Variant[])[],
   coverage: Coverage,
-): ReadonlyMap<Case, readonly string[]> {
-  if (coverage === 'full') return assignVariants(cases, groups.flat(), coverage);
-  const numTurns = groups.map(() => 0);
-  const nextOf = (group: number): string => {
-    const variants = groups[group] as readonly string[];
-    const turn = numTurns[group]++;
-    return variants[turn % variants.length] as string;
-  };
-  const assigned = assignVariants(cases, [...groups.keys()].map(String), coverage);
-  return new Map([...assigned].map(([each, own]) => [each, own.map((group) => nextOf(Number(group)))]));
+): ReadonlyMap<Case, readonly Variant[]> {
+  const variants = [...new Set(groups.flat())];
+  if (coverage === 'full') return new Map(cases.map((each) => [each, variants]));
+  const numRuns = new Map<Variant, number>();
+  const covered = new Set<string>();
+  const pairsOf = (kinds: readonly string[], variant: Variant): string[] =>
+    groups.flatMap((group, at) => (group.includes(variant) ? kinds.map((kind) => `${kind} of ${at}`) : []));
+  const assigned = cases.map((each) => ({ each, kinds: [...kindsOf(each)], own: [] as Variant[] }));
+  for (const isFirst of [true, false]) {
+    for (const { kinds, own } of assigned) {
+      for (;;) {
+        const [best] = variants
+          .map((variant) => {
+            const pairs = pairsOf(kinds, variant).filter((pair) => !covered.has(pair));
+            return { variant, pairs, runs: numRuns.get(variant) ?? 0 };
+          })
+          .sort((a, b) => b.pairs.length - a.pairs.length || a.runs - b.runs);
+        if (best === undefined || (!isFirst && best.pairs.length === 0)) break;
+        own.push(best.variant);
+        numRuns.set(best.variant, best.runs + 1);
+        for (const pair of best.pairs) covered.add(pair);
+        if (isFirst) break;
+      }
+    }
+  }
+  return new Map(assigned.map(({ each, own }) => [each, own]));
 }
 
 /** The items that each of `count` takers gets. `full`: all. `pairwise`: each item has a taker, and each taker an item. */

@@ -31,7 +31,10 @@ export function describeBackend({ name, create, ...options }: DescribeBackendOpt
 export interface DescribeVariantsOptions extends Omit<DescribeBackendOptions, 'name' | 'create'> {
   /** By name; each creates a fresh backend. */
   readonly variants: Readonly<Record<string, DescribeBackendOptions['create']>>;
-  /** Names of variants whose kernels take the same path: each kind of value needs one of them. Default: none do. */
+  /**
+   * Names of variants that have something in common, a build or that threads share work: each kind of value needs one of each group.
+   * Default: groups of one.
+   */
   readonly groups?: readonly (readonly string[])[];
   /**
    * Variants whose contract besides numerical results is checked: those that differ in more than kernels. Default: all.
