@@ -217,24 +217,23 @@ export function gemvF16(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, c
   let s20 = s00;
   let s30 = s00;
   const end = (<usize>(count & ~7)) << 1;
-  for (let begin: usize = 0; begin < end; begin += 1024) {
-    const stop = min(end, begin + 1024);
-    let others: u64 = 0;
-    for (let at = begin; at < stop; at += 16) {
-      const least = i16x8.min_u(
-        i16x8.min_u(
+  for (let at: usize = 0; at < end; at += 16) {
+    for (; at < end; at += 16) {
+      if (
+        !i16x8.all_true(
           i16x8.min_u(
-            v128.and(i16x8.add(v128.load(w0 + at), step), upper),
-            v128.and(i16x8.add(v128.load(w1 + at), step), upper),
+            i16x8.min_u(
+              i16x8.min_u(
+                v128.and(i16x8.add(v128.load(w0 + at), step), upper),
+                v128.and(i16x8.add(v128.load(w1 + at), step), upper),
+              ),
+              v128.and(i16x8.add(v128.load(w2 + at), step), upper),
+            ),
+            v128.and(i16x8.add(v128.load(w3 + at), step), upper),
           ),
-          v128.and(i16x8.add(v128.load(w2 + at), step), upper),
-        ),
-        v128.and(i16x8.add(v128.load(w3 + at), step), upper),
-      );
-      if (!i16x8.all_true(least)) {
-        others |= (<u64>1) << ((at - begin) >> 4);
-        continue;
-      }
+        )
+      )
+        break;
       {
         const f0 = normalHalves(v128.load16x4_s(w0 + at + 0), mask, offset);
         const f1 = normalHalves(v128.load16x4_s(w1 + at + 0), mask, offset);
@@ -262,13 +261,11 @@ export function gemvF16(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, c
         }
       }
     }
-    for (; others !== 0; others &= others - 1) {
-      const at = begin + ((<usize>ctz(others)) << 4);
-      s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
-      s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
-      s20 = addCarefully(w2 + at, x0 + (at << 1), s20);
-      s30 = addCarefully(w3 + at, x0 + (at << 1), s30);
-    }
+    if (at === end) break;
+    s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
+    s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
+    s20 = addCarefully(w2 + at, x0 + (at << 1), s20);
+    s30 = addCarefully(w3 + at, x0 + (at << 1), s30);
   }
   let t0 = f32x4(sum4(s00), sum4(s10), sum4(s20), sum4(s30));
   for (let at = end; at < (<usize>count) << 1; at += 2) {
@@ -294,18 +291,17 @@ export function gemvF16x2(x0: usize, x1: usize, w0: usize, w1: usize, count: i32
   let s10 = s00;
   let s11 = s00;
   const end = (<usize>(count & ~7)) << 1;
-  for (let begin: usize = 0; begin < end; begin += 1024) {
-    const stop = min(end, begin + 1024);
-    let others: u64 = 0;
-    for (let at = begin; at < stop; at += 16) {
-      const least = i16x8.min_u(
-        v128.and(i16x8.add(v128.load(w0 + at), step), upper),
-        v128.and(i16x8.add(v128.load(w1 + at), step), upper),
-      );
-      if (!i16x8.all_true(least)) {
-        others |= (<u64>1) << ((at - begin) >> 4);
-        continue;
-      }
+  for (let at: usize = 0; at < end; at += 16) {
+    for (; at < end; at += 16) {
+      if (
+        !i16x8.all_true(
+          i16x8.min_u(
+            v128.and(i16x8.add(v128.load(w0 + at), step), upper),
+            v128.and(i16x8.add(v128.load(w1 + at), step), upper),
+          ),
+        )
+      )
+        break;
       {
         const f0 = normalHalves(v128.load16x4_s(w0 + at + 0), mask, offset);
         const f1 = normalHalves(v128.load16x4_s(w1 + at + 0), mask, offset);
@@ -335,13 +331,11 @@ export function gemvF16x2(x0: usize, x1: usize, w0: usize, w1: usize, count: i32
         }
       }
     }
-    for (; others !== 0; others &= others - 1) {
-      const at = begin + ((<usize>ctz(others)) << 4);
-      s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
-      s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
-      s01 = addCarefully(w0 + at, x1 + (at << 1), s01);
-      s11 = addCarefully(w1 + at, x1 + (at << 1), s11);
-    }
+    if (at === end) break;
+    s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
+    s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
+    s01 = addCarefully(w0 + at, x1 + (at << 1), s01);
+    s11 = addCarefully(w1 + at, x1 + (at << 1), s11);
   }
   let t0 = f32x4(sum4(s00), sum4(s10), 0, 0);
   let t1 = f32x4(sum4(s01), sum4(s11), 0, 0);
@@ -378,18 +372,17 @@ export function gemvF16x4(
   let s12 = s00;
   let s13 = s00;
   const end = (<usize>(count & ~7)) << 1;
-  for (let begin: usize = 0; begin < end; begin += 1024) {
-    const stop = min(end, begin + 1024);
-    let others: u64 = 0;
-    for (let at = begin; at < stop; at += 16) {
-      const least = i16x8.min_u(
-        v128.and(i16x8.add(v128.load(w0 + at), step), upper),
-        v128.and(i16x8.add(v128.load(w1 + at), step), upper),
-      );
-      if (!i16x8.all_true(least)) {
-        others |= (<u64>1) << ((at - begin) >> 4);
-        continue;
-      }
+  for (let at: usize = 0; at < end; at += 16) {
+    for (; at < end; at += 16) {
+      if (
+        !i16x8.all_true(
+          i16x8.min_u(
+            v128.and(i16x8.add(v128.load(w0 + at), step), upper),
+            v128.and(i16x8.add(v128.load(w1 + at), step), upper),
+          ),
+        )
+      )
+        break;
       {
         const f0 = normalHalves(v128.load16x4_s(w0 + at + 0), mask, offset);
         const f1 = normalHalves(v128.load16x4_s(w1 + at + 0), mask, offset);
@@ -439,17 +432,15 @@ export function gemvF16x4(
         }
       }
     }
-    for (; others !== 0; others &= others - 1) {
-      const at = begin + ((<usize>ctz(others)) << 4);
-      s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
-      s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
-      s01 = addCarefully(w0 + at, x1 + (at << 1), s01);
-      s11 = addCarefully(w1 + at, x1 + (at << 1), s11);
-      s02 = addCarefully(w0 + at, x2 + (at << 1), s02);
-      s12 = addCarefully(w1 + at, x2 + (at << 1), s12);
-      s03 = addCarefully(w0 + at, x3 + (at << 1), s03);
-      s13 = addCarefully(w1 + at, x3 + (at << 1), s13);
-    }
+    if (at === end) break;
+    s00 = addCarefully(w0 + at, x0 + (at << 1), s00);
+    s10 = addCarefully(w1 + at, x0 + (at << 1), s10);
+    s01 = addCarefully(w0 + at, x1 + (at << 1), s01);
+    s11 = addCarefully(w1 + at, x1 + (at << 1), s11);
+    s02 = addCarefully(w0 + at, x2 + (at << 1), s02);
+    s12 = addCarefully(w1 + at, x2 + (at << 1), s12);
+    s03 = addCarefully(w0 + at, x3 + (at << 1), s03);
+    s13 = addCarefully(w1 + at, x3 + (at << 1), s13);
   }
   let t0 = f32x4(sum4(s00), sum4(s10), 0, 0);
   let t1 = f32x4(sum4(s01), sum4(s11), 0, 0);
