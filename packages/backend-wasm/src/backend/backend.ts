@@ -1,14 +1,7 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
 import { createHost } from '#host';
 import type { NativeLevel } from '@winnow/native';
-import {
-  dispatchProgram,
-  type Backend,
-  type Executable,
-  type KernelBackend,
-  type PrepareOptions,
-  type Program,
-} from '@winnow/ops';
+import { dispatchProgram, type Backend, type Executable, type KernelBackend } from '@winnow/ops';
 import { checkOptions, ReleasedError, type DeviceLostError } from '@winnow/tensor';
 import { compileKernels, type Kernels, type Variant } from '../host/web-assembly.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
@@ -101,9 +94,7 @@ export async function createWasmBackend(options: CreateWasmBackendOptions = {}):
     prepare: (program, prepareOptions) => dispatchProgram(kernels, program, prepareOptions),
     dispose: () => parts.dispose(),
   };
-  const prepareKernels: KernelBackend['prepareKernels'] = (program, prepareOptions) =>
-    parts.prepare(program, prepareOptions);
-  const kernels: KernelBackend = { ...backend, prepareKernels, now: resolved.host.now };
+  const kernels: KernelBackend = { ...backend, prepareKernels: parts.prepare, now: resolved.host.now };
   return backend;
 }
 
@@ -138,7 +129,7 @@ class BackendParts {
     return this.#isShort ? [shortNotice] : [];
   }
 
-  async prepare(program: Program, options: PrepareOptions): Promise<Executable> {
+  readonly prepare: KernelBackend['prepareKernels'] = async (program, options) => {
     this.#checkDisposed();
     options.signal?.throwIfAborted();
     const { maxCallerMs, bytesPerMemory, activations, host, native } = this.#options;
@@ -162,7 +153,7 @@ class BackendParts {
     });
     this.#executables.add(executable);
     return executable;
-  }
+  };
 
   async dispose(): Promise<void> {
     if (this.#isDisposed) return;

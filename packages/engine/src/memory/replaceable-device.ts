@@ -16,7 +16,8 @@ interface DeviceBuffer extends BufferHandle {
 interface DeviceExecutable {
   readonly program: Program;
   readonly options: PrepareOptions;
-  inner: Executable;
+  /** On the current device, once it is prepared. */
+  inner?: Executable;
 }
 
 /** How many devices in a row may be lost before one has been filled. */
@@ -65,7 +66,7 @@ export class ReplaceableDevice {
       try {
         for (const buffer of this.#buffers) buffer.inner = this.#current.allocate(buffer.request);
         await fill();
-        for (const executable of this.#executables) executable.inner = await this.#prepare(executable);
+        for (const executable of this.#executables) await this.#prepare(executable);
         return;
       } catch (error) {
         this.#failure ??= DeviceLostError.isInstance(error) ? error : unfilled(this.#current.name, error);
@@ -98,9 +99,12 @@ export class ReplaceableDevice {
     return this.#current;
   }
 
-  #prepare({ program, options }: Pick<DeviceExecutable, 'program' | 'options'>): Promise<Executable> {
+  async #prepare(executable: DeviceExecutable, signal?: AbortSignal): Promise<Executable> {
+    const { program, options } = executable;
     const buffers = new Map([...options.buffers].map(([name, handle]) => [name, this.#inner(handle)]));
-    return this.#device().prepare(program, { ...options, buffers });
+    const ends = signal === undefined ? {} : { signal };
+    executable.inner = await this.#device().prepare(program, { ...options, ...ends, buffers });
+    return executable.inner;
   }
 
   #inner(handle: BufferHandle): BufferHandle {
@@ -139,32 +143,32 @@ export class ReplaceableDevice {
         this.#buffers.delete(buffer as DeviceBuffer);
         if (this.#failure === undefined) this.#current.free(inner);
       },
-      prepare: (program, options) => this.#prepareFacade(program, options),
+      prepare: this.#prepareFacade,
       dispose: () => this.#current.dispose(),
     };
   }
 
-  async #prepareFacade(program: Program, options: PrepareOptions): Promise<Executable> {
-    const { signal: _ends, ...lasting } = options;
-    const inner = await this.#prepare({ program, options });
-    const executable: DeviceExecutable = { program, options: lasting, inner };
+  readonly #prepareFacade: Backend['prepare'] = async (program, { signal, ...options }) => {
+    const executable: DeviceExecutable = { program, options };
+    const { fallbacks } = await this.#prepare(executable, signal);
+    const inner = (): Executable => executable.inner as Executable;
     this.#executables.add(executable);
     return {
       program,
-      fallbacks: inner.fallbacks,
+      fallbacks,
       run: async (scalars, runOptions) => {
         this.#device();
-        await executable.inner.run(scalars, runOptions);
+        await inner().run(scalars, runOptions);
       },
       read: async (output, target) => {
         this.#device();
-        await executable.inner.read(output, target);
+        await inner().read(output, target);
       },
-      profile: () => executable.inner.profile(),
+      profile: () => inner().profile(),
       dispose: async () => {
         this.#executables.delete(executable);
-        if (this.#failure === undefined) await executable.inner.dispose();
+        if (this.#failure === undefined) await inner().dispose();
       },
     };
-  }
+  };
 }
