@@ -11,11 +11,11 @@ import type { Model } from '../sessions/model.js';
 import type { WeightHost } from '../weight-offload/options.js';
 import { openAdapters, type OpenAdapterPath } from './adapters.js';
 import { inspectOpenedModel, type ModelInfo } from './inspect-model.js';
-import { loadOpenedEmbeddingModel, loadOpenedReranker } from './load-embedding-model.js';
+import { embeddingKind, loadTextModel, rerankerKind } from './load-embedding-model.js';
 import { weightsHash } from '../sparsity/weights-hash.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import type { ModelLocation, OpenOptions } from './location.js';
-import { openWithMmproj } from './mmproj.js';
+import { withMmproj } from './mmproj.js';
 import { openLocation, type OpenPath } from './open-location.js';
 import {
   embeddingLoadOptionNames,
@@ -64,25 +64,27 @@ export function createEngineApi(host: EngineHost): EngineApi {
     async loadModel(location, given = {}): Promise<Model> {
       const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      const resources = await ModelResources.open(await openWithMmproj(location, options, host), options);
+      const opened = await openLocation(location, options, host.openPath);
+      const resources = await ModelResources.open(await withMmproj(opened, location, options, host), options);
       return loadOpenedModel(resources, options, adapters, host);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
       checkOptions(options, embeddingLoadOptionNames);
       const adapters = await openAdapters(options, host.openAdapterPath);
       const resources = await ModelResources.open(await openLocation(location, options, host.openPath), options);
-      return loadOpenedEmbeddingModel(resources, options, adapters, host);
+      return loadTextModel(resources, options, adapters, host, embeddingKind(options));
     },
     async loadReranker(location, options = {}): Promise<Reranker> {
       checkOptions(options, rerankerLoadOptionNames);
       const adapters = await openAdapters(options, host.openAdapterPath);
       const resources = await ModelResources.open(await openLocation(location, options, host.openPath), options);
-      return loadOpenedReranker(resources, options, adapters, host);
+      return loadTextModel(resources, options, adapters, host, rerankerKind);
     },
     async inspectModel(location, given = {}): Promise<ModelInfo> {
       const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return inspectOpenedModel(await openWithMmproj(location, options, host), options, adapters, host);
+      const opened = await openLocation(location, options, host.openPath);
+      return inspectOpenedModel(await withMmproj(opened, location, options, host), options, adapters, host);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       checkOptions(options, openOptionNames);

@@ -17,25 +17,19 @@ import { createFeedForwardTracer } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { openSparse, refuseDraftsOnly } from '../sparsity/options.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
-import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
 import { budgetOf, checkWeightTiers } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
 import { createImageEncoder } from './create-image-encoder.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { checkSameModel, modelHash } from './model-hash.js';
-import type { EmbeddingLoadOptions, RerankerLoadOptions } from './options.js';
+import type { OpenedModel } from './opened-model.js';
+import type { EmbeddingLoadOptions } from './options.js';
 import type { ModelResources } from './resources.js';
 
-/** Takes ownership of `resources`, as `loadTextModel`. */
-export async function loadOpenedEmbeddingModel(
-  resources: ModelResources,
-  options: EmbeddingLoadOptions,
-  adapters: readonly ScaledLora[],
-  host: EngineHost,
-): Promise<EmbeddingModel> {
-  return loadTextModel(resources, options, adapters, host, async (file) => {
-    const { opened } = resources;
+/** Describes embedding models. */
+export function embeddingKind(options: EmbeddingLoadOptions): DescribeKind<EmbeddingModel> {
+  return async (file, opened) => {
     const description = await describeEmbedder(file);
     const lateInteraction = opened.lateInteraction();
     if (lateInteraction !== undefined) checkProjection(file, description);
@@ -44,36 +38,33 @@ export async function loadOpenedEmbeddingModel(
     const create = (parts: TextModelParts): EmbeddingModel =>
       new TextEmbedder({ ...parts, settings, padding: description.padding });
     return { description, pooling, recommendedSize: settings.recommendedSize, create };
-  });
+  };
 }
 
-/** Takes ownership of `resources`, as `loadTextModel`. */
-export async function loadOpenedReranker(
-  resources: ModelResources,
-  options: RerankerLoadOptions,
-  adapters: readonly ScaledLora[],
-  host: EngineHost,
-): Promise<Reranker> {
-  return loadTextModel(resources, options, adapters, host, async (file, tokenizer) => {
-    const description = await describeReranker(file, (token) => tokenizer?.idOf(token));
-    if (description.input === 'judge') checkRerankTemplate(file);
-    const create = (parts: TextModelParts): Reranker => new TextReranker({ ...parts, description });
-    return { description, pooling: description.pooling, recommendedSize: undefined, create };
-  });
-}
+/** Describes rerankers. */
+export const rerankerKind: DescribeKind<Reranker> = async (file, _opened, tokenizer) => {
+  const description = await describeReranker(file, (token) => tokenizer?.idOf(token));
+  if (description.input === 'judge') checkRerankTemplate(file);
+  const create = (parts: TextModelParts): Reranker => new TextReranker({ ...parts, description });
+  return { description, pooling: description.pooling, recommendedSize: undefined, create };
+};
 
 /** A model as one of the kinds that read whole texts. */
 interface TextModelKind<M> extends EmbedderToPlan {
   readonly create: (parts: TextModelParts) => M;
 }
 
-type DescribeKind<M> = (file: ModelFile, tokenizer: Tokenizer | undefined) => Promise<TextModelKind<M>>;
+type DescribeKind<M> = (
+  file: ModelFile,
+  opened: OpenedModel,
+  tokenizer: Tokenizer | undefined,
+) => Promise<TextModelKind<M>>;
 
 /**
  * Takes ownership of `resources`: its file is closed when the model is loaded, when loading fails, or with the model that
  * reads from it.
  */
-async function loadTextModel<M>(
+export async function loadTextModel<M>(
   resources: ModelResources,
   options: EmbeddingLoadOptions,
   adapters: readonly ScaledLora[],
@@ -84,7 +75,7 @@ async function loadTextModel<M>(
     const described = await describe(resources, options, adapters, host, kindOf);
     const limits = limitsOn(resources.backend.limits, host.memoryBytes, budgetOf(options.memory));
     const fitted = fitEmbedding(described, options, limits);
-    const model = await createModel(described, fitted, resources, options, host);
+    const model = await createModel(described, fitted, resources, host);
     if (fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
     return model;
   } catch (error) {
@@ -114,7 +105,7 @@ async function describe<M>(
 ): Promise<DescribedModel<M>> {
   const file = await opened.openFile(true);
   const ownTokenizer = await opened.openTokenizer();
-  const kind = await kindOf(file, ownTokenizer);
+  const kind = await kindOf(file, opened, ownTokenizer);
   const { description } = kind;
   const { name, tokenizerField } = opened;
   const tokenizer = ownTokenizer ?? createMissingTokenizer(name, tokenizerField, description.config.vocabSize);
@@ -138,19 +129,17 @@ async function createModel<M>(
   described: DescribedModel<M>,
   { plan, tiers }: FittedPlan<EmbeddingPlan>,
   resources: ModelResources,
-  options: EmbeddingLoadOptions,
   host: EngineHost,
 ): Promise<M> {
   const { file, description, create, sparse, notices, tracedLayers, tokenizer } = described;
   const { config, weights } = description;
   const { opened, backend } = resources;
   const programs = programsOf(plan);
-  const buffers = await resources.upload(description, programs, options);
+  const buffers = await resources.upload(description, programs);
   // before programs are prepared, which may repack weights
   const hashOf = (): Promise<string> => modelHash(opened.metadata, file.store, backend, buffers, weights, tiers);
   const hash = resources.isReplaceable ? await hashOf() : '';
-  const feedForward = await openFeedForward({ backend, buffers, weights, tiers, sparse, options, host, now });
-  await resources.prepare(programs, feedForward, options, false);
+  await resources.prepare(programs, { weights, tiers, sparse, host, now }, false);
   const executableOf = (program: Program): Executable => resources.executables.get(program) as Executable;
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   const deviceRecovery = resources.deviceRecovery(description, checkWeights, () => undefined);
@@ -165,7 +154,7 @@ async function createModel<M>(
     images: createImageEncoder(described, plan.visionProgram, resources, deviceRecovery, host),
     nonFinite: resources.nonFiniteSearch(description),
     notices: [...notices, ...(sparse?.notices ?? []), ...planNotices(plan.memory)],
-    feedForwardMetrics: () => feedForward.metrics(),
+    feedForwardMetrics: () => resources.feedForward?.metrics(),
     traced: described.weightNames && {
       ...described.weightNames,
       layers: [...tracedLayers.values()],

@@ -29,7 +29,6 @@ import { createFeedForwardAccess, createFeedForwardTracer } from '../sparsity/fe
 import type { FeedForwardAccess, FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { openSparse } from '../sparsity/options.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
-import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
 import { budgetOf } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
 import { createImageEncoder } from './create-image-encoder.js';
@@ -142,14 +141,13 @@ async function loadWeights(
   const batchInvariant = checkVerifies(options.speculative, obstacle);
   const side = [plan.draftProgram, plan.visionProgram, plan.imageProgram].filter((program) => program !== undefined);
   const programs = [...plan.programs, ...side, ...(plan.tiers?.programs ?? [])];
-  const buffers = await resources.upload(description, programs, options);
+  const buffers = await resources.upload(description, programs);
   // before programs are prepared, which may repack weights
   const facts = factsOf(resources.opened, described.adapters);
   const hashOf = (): Promise<string> => modelHash(facts, file.store, backend, buffers, weights, tiers);
   const hash = await hashOf();
-  const common = { backend, buffers, options, now: options.host.now };
-  const feedForward = await openFeedForward({ ...common, weights, tiers, sparse, host: engineHost });
-  await resources.prepare(programs, feedForward, options, batchInvariant);
+  const { now } = options.host;
+  await resources.prepare(programs, { weights, tiers, sparse, host: engineHost, now }, batchInvariant);
   const { openFolder } = engineHost;
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   const deviceRecovery = resources.deviceRecovery(description, checkWeights, options.report);
@@ -157,7 +155,7 @@ async function loadWeights(
   const rows = description.vision && imageRowsFor(description.vision.dim, plan.contextSize);
   const tokenId = description.config.imageTokenId as number;
   const runtime = await createRuntime({
-    ...{ ...common, plan, executables, openFolder, deviceRecovery },
+    ...{ backend, buffers, options, now, plan, executables, openFolder, deviceRecovery },
     images: rows && { rows, tokenId, backend, buffers, rotation: imageRotationOf(description) },
     verifiesDrafts: batchInvariant,
   });

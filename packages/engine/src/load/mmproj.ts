@@ -8,13 +8,13 @@ import { openLocation } from './open-location.js';
 import type { OpenedModel } from './opened-model.js';
 import type { ResolvedOptions } from './resolved-options.js';
 
-/** Opens a model, with its image encoder if that is a file of its own. */
-export async function openWithMmproj(
+/** Adds the image encoder of an open model if that is a file of its own. Takes ownership of `opened`. */
+export async function withMmproj(
+  opened: OpenedModel,
   location: ModelLocation,
   options: ResolvedOptions,
   host: EngineHost,
 ): Promise<OpenedModel> {
-  const opened = await openLocation(location, options, host.openPath);
   if (options.mmproj === false) return opened;
   try {
     const found = options.mmproj === undefined ? await host.findMmproj?.(location) : undefined;

@@ -8,15 +8,15 @@ import { fillBuffers, loadBuffers, type LoadProgress } from '../memory/load-buff
 import { NonFiniteSearch } from '../memory/non-finite-search.js';
 import { ReplaceableDevice } from '../memory/replaceable-device.js';
 import type { ReportEvent } from '../metrics/events.js';
-import type { FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
+import { openFeedForward, type FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
+import type { MemoryOptions } from '../weight-offload/options.js';
+import type { FeedForwardParts } from '../weight-offload/parts.js';
 import type { OpenedModel } from './opened-model.js';
 import type { BackendOptions } from './options.js';
 
-interface PrepareOptions extends BackendOptions {
-  readonly signal?: AbortSignal;
-}
-
-interface UploadOptions {
+/** The options of a load that say how its resources are made. */
+interface ResourceOptions extends BackendOptions {
+  readonly memory?: number | MemoryOptions;
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: LoadProgress) => void;
 }
@@ -33,6 +33,7 @@ export async function createOwnBackend(
 export class ModelResources {
   readonly opened: OpenedModel;
   readonly backend: Backend;
+  readonly #options: ResourceOptions;
   /** The device of the backend, if the model owns it. */
   readonly #device: ReplaceableDevice | undefined;
   #isFileOpen = true;
@@ -40,20 +41,21 @@ export class ModelResources {
   readonly #executables = new Map<Program, Executable>();
   #feedForward: FeedForwardRuntime | undefined;
 
-  private constructor(opened: OpenedModel, backend: Backend, device?: ReplaceableDevice) {
+  private constructor(opened: OpenedModel, options: ResourceOptions, backend: Backend, device?: ReplaceableDevice) {
     this.opened = opened;
+    this.#options = options;
     this.backend = backend;
     this.#device = device;
   }
 
   /** Takes ownership of an open model: it is closed when creating the backend fails, and by `release`. */
-  static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
-    if (options.backend !== undefined) return new ModelResources(opened, options.backend);
+  static async open(opened: OpenedModel, options: ResourceOptions): Promise<ModelResources> {
+    if (options.backend !== undefined) return new ModelResources(opened, options, options.backend);
     try {
       // the replacement uses WebAssembly alone, which is safe whatever killed the threads of the first backend
       const createNext = (): Promise<Backend> => createOwnBackend(options, false);
       const device = await ReplaceableDevice.create(() => createOwnBackend(options), createNext);
-      return new ModelResources(opened, device.backend, device);
+      return new ModelResources(opened, options, device.backend, device);
     } catch (error) {
       await opened.close();
       throw error;
@@ -77,9 +79,8 @@ export class ModelResources {
   async upload(
     description: EmbedderDescription,
     programs: readonly Program[],
-    options: UploadOptions,
   ): Promise<ReadonlyMap<string, BufferHandle>> {
-    this.#buffers = await loadBuffers(this.backend, description, programs, options);
+    this.#buffers = await loadBuffers(this.backend, description, programs, this.#options);
     return this.#buffers;
   }
 
@@ -117,15 +118,17 @@ export class ModelResources {
   }
 
   /**
-   * Prepares programs whose FFNs use `feedForward`, which `release` closes.
+   * Prepares programs and the runtime of their FFNs, which `release` closes.
    * @param batchInvariant see `PrepareOptions` of backends
    */
   async prepare(
     programs: readonly Program[],
-    feedForward: FeedForwardRuntime,
-    { onUnsupported = 'fallback', profile = false, signal }: PrepareOptions,
+    feedForwardParts: Omit<FeedForwardParts, 'backend' | 'buffers' | 'options'>,
     batchInvariant: boolean,
   ): Promise<void> {
+    const { onUnsupported = 'fallback', profile = false, signal } = this.#options;
+    const own = { backend: this.backend, buffers: this.#buffers, options: this.#options };
+    const feedForward = await openFeedForward({ ...feedForwardParts, ...own });
     this.#feedForward = feedForward;
     for (const program of programs) {
       const executable = await this.backend.prepare(program, {

@@ -1,13 +1,5 @@
 /** Loads weights, constants and an empty cache into a backend's memory. */
-import {
-  loadWeight,
-  maxPieceBytes,
-  slotPositionsName,
-  streamWeight,
-  type EmbedderDescription,
-  type LoadWeightOptions,
-  type Weight,
-} from '@winnow/models';
+import { loadWeight, maxPieceBytes, slotPositionsName, streamWeight, type EmbedderDescription } from '@winnow/models';
 import type { Backend, BufferGroup, BufferHandle, Program, ProgramBuffer } from '@winnow/ops';
 import { buffersOf } from './program-buffers.js';
 
@@ -74,8 +66,12 @@ export async function fillBuffers(
     const buffer = buffers.get(name) as BufferHandle;
     const weight = weights.get(name);
     const constant = constants.get(name);
-    if (weight !== undefined) await fillWeight(backend, buffer, weight, options);
-    else if (constant !== undefined) await fillConstant(backend, buffer, constant);
+    if (weight !== undefined) {
+      // directly into the buffer's memory if the host can access it, else in pieces
+      const view = backend.view(buffer);
+      if (view !== undefined) await loadWeight(weight, view, options);
+      else await streamWeight(weight, (bytes, byteOffset) => backend.write(buffer, byteOffset, bytes), options);
+    } else if (constant !== undefined) await fillConstant(backend, buffer, constant);
     else if (name.endsWith(slotPositionsName)) await fillEmpty(backend, buffer);
   };
   const reads = new Set<Promise<unknown>>();
@@ -90,13 +86,6 @@ export async function fillBuffers(
   } finally {
     await Promise.allSettled(reads); // after a failure, nothing may be written into memory that the caller frees
   }
-}
-
-/** Reads a weight directly into the buffer's memory if the host can access it, else writes it in pieces. */
-function fillWeight(backend: Backend, buffer: BufferHandle, weight: Weight, options: LoadWeightOptions): Promise<void> {
-  const view = backend.view(buffer);
-  if (view !== undefined) return loadWeight(weight, view, options);
-  return streamWeight(weight, (bytes, byteOffset) => backend.write(buffer, byteOffset, bytes), options);
 }
 
 async function fillConstant(

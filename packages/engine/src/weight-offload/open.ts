@@ -2,7 +2,12 @@
 import type { ByteSource, StoredTensor } from '@winnow/bytes';
 import type { PageFile } from '@winnow/kv-cache';
 import type { BufferHandle } from '@winnow/ops';
-import { createNeuronCache, type NeuronCache, type NeuronPiece } from '@winnow/sparse-inference';
+import {
+  createNeuronCache,
+  type NeuronCache,
+  type NeuronCacheOptions,
+  type NeuronPiece,
+} from '@winnow/sparse-inference';
 import { numElements } from '@winnow/tensor';
 import type { BusyTime } from '../metrics/busy-time.js';
 import type { ColdFiles } from '../memory/cold-files.js';
@@ -15,12 +20,12 @@ const chunkBytes = 32 * 1024 * 1024;
 
 /** The cache of a model's weights in tiers, and the file of transposed matrices. */
 export class OpenedWeightTiers {
-  readonly #open: (signal?: AbortSignal) => Promise<NeuronCache>;
+  readonly #options: () => NeuronCacheOptions;
   readonly #copy: TransposedCopy | undefined;
   #cache: NeuronCache;
 
-  private constructor(open: () => Promise<NeuronCache>, cache: NeuronCache, copy: TransposedCopy | undefined) {
-    this.#open = open;
+  private constructor(options: () => NeuronCacheOptions, cache: NeuronCache, copy: TransposedCopy | undefined) {
+    this.#options = options;
     this.#cache = cache;
     this.#copy = copy;
   }
@@ -37,9 +42,10 @@ export class OpenedWeightTiers {
   ): Promise<OpenedWeightTiers> {
     const { signal } = parts.options;
     const copy = await copyTransposed(parts, plan, files);
-    const open = (ends?: AbortSignal): Promise<NeuronCache> => openCache(parts, plan, reads, copy, ends);
+    const options = (): NeuronCacheOptions => cacheOptions(parts, plan, reads, copy);
     try {
-      return new OpenedWeightTiers(open, await open(signal), copy);
+      const cache = await createNeuronCache({ ...options(), ...(signal === undefined ? {} : { signal }) });
+      return new OpenedWeightTiers(options, cache, copy);
     } catch (error) {
       await copy?.file.close();
       throw error;
@@ -54,7 +60,7 @@ export class OpenedWeightTiers {
   /** Fills the slots of a new device with their initial contents. @throws {IoError} */
   async refill(): Promise<void> {
     await this.#cache.close();
-    this.#cache = await this.#open();
+    this.#cache = await createNeuronCache(this.#options());
   }
 
   /** Closes what was opened here; the model's file stays open. */
@@ -103,13 +109,13 @@ async function copyTransposed(
   }
 }
 
-function openCache(
+/** The options of a cache of the present device. */
+function cacheOptions(
   parts: FeedForwardParts,
   plan: WeightTierPlan,
   reads: BusyTime,
   copy: TransposedCopy | undefined,
-  signal: AbortSignal | undefined,
-): Promise<NeuronCache> {
+): NeuronCacheOptions {
   const { backend, buffers } = parts;
   const copied = copy && reads.watch(pageFileSource(copy.file));
   const pieceOf = (matrix: TieredMatrix): NeuronPiece => {
@@ -123,7 +129,7 @@ function openCache(
         : { source: copied, byteOffset }),
     };
   };
-  return createNeuronCache({
+  return {
     layers: plan.layers.map(({ numItems, matrices, slots, hot, warmSlots, warm, frequencies }) => ({
       numItems,
       pieces: matrices.map(pieceOf),
@@ -143,8 +149,7 @@ function openCache(
     coldEncoding: plan.coldEncoding,
     itemName: plan.kind,
     reads: plan.reads,
-    ...(signal === undefined ? {} : { signal }),
-  });
+  };
 }
 
 /** Streams a tensor to a file. Returns its size in bytes. */
