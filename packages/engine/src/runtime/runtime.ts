@@ -45,28 +45,42 @@ export interface Runtime {
 
 /** @throws {IoError} when the files of the cold tier cannot be created */
 export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
-  const { plan, options, now } = parts;
-  const pool = await createPool(parts);
-  const { programs, tiers } = plan;
-  const [decode, batch, decodeBatch] = programs;
+  const { backend, buffers, plan, options, now } = parts;
+  const { numStates, heavyHitters } = plan;
+  const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
+  const { kvCache, report } = options;
+  const memory = new KvMemory(backend, plan.programs, buffers, { numBlocks, numStates, report });
+  const states = memory.stateBuffers.length === 0 ? undefined : new StateRows(numStates, blockSize);
+  const manager = createBlockManager({
+    numBlocks,
+    blockSize,
+    maxBlocksPerSequence,
+    // a shared prefix would lack its attention mass
+    prefixSharing: (kvCache.prefixSharing ?? true) && heavyHitters === undefined,
+    onContentDropped: (contentId) => states?.dropSnapshot(contentId),
+  });
+  const tiers = plan.tiers && (await openKvOffload(parts, { manager, memory, report }, plan.tiers));
+  const { rotaryLengths } = plan;
+  const pool = new KvPool({ manager, memory, states, tiers, rotaryLengths, heavyHitters, report });
+  const [decode, batch, decodeBatch] = plan.programs;
   const { layers } = plan.attention;
   const isSparse = (layer: number): boolean => layers[layer]?.decode.kind !== 'dense';
   const visitedKeys = plan.visitedLayers && new VisitedKeys(plan.visitedLayers, isSparse);
   const runner = new ModelRunner({
     executables: executablesOf(parts, { decode, batch, decodeBatch }),
-    offloaded: tiers?.steps && executablesOf(parts, tiers.steps),
-    stream: pool.tiers?.stream,
+    offloaded: plan.tiers?.steps && executablesOf(parts, plan.tiers.steps),
+    stream: tiers?.stream,
     drafting: plan.draftProgram && (parts.executables.get(plan.draftProgram) as Executable),
     image: plan.imageProgram && (parts.executables.get(plan.imageProgram) as Executable),
     visitedKeys,
     isUniform: plan.attention.isUniform,
     verifiesDrafts: parts.verifiesDrafts,
-    maxBlocksPerSequence: plan.cache.maxBlocksPerSequence,
+    maxBlocksPerSequence,
     images: parts.images,
-    memory: pool.memory,
+    memory,
     now,
   });
-  const { whenFull = 'error' } = options.kvCache;
+  const { whenFull = 'error' } = kvCache;
   return {
     pool,
     visitedKeys,
@@ -85,23 +99,4 @@ interface StepPrograms {
 function executablesOf({ executables }: RuntimeParts, { decode, batch, decodeBatch }: StepPrograms): StepExecutables {
   const prepared = (program: Program): Executable => executables.get(program) as Executable;
   return { decode: prepared(decode), batch: prepared(batch), decodeBatch: decodeBatch && prepared(decodeBatch) };
-}
-
-async function createPool(parts: RuntimeParts): Promise<KvPool> {
-  const { backend, buffers, plan, options } = parts;
-  const { numStates, heavyHitters } = plan;
-  const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
-  const { kvCache, report } = options;
-  const memory = new KvMemory(backend, plan.programs, buffers, { numBlocks, numStates, report });
-  const states = memory.stateBuffers.length === 0 ? undefined : new StateRows(numStates, blockSize);
-  const manager = createBlockManager({
-    numBlocks,
-    blockSize,
-    maxBlocksPerSequence,
-    // a shared prefix would lack its attention mass
-    prefixSharing: (kvCache.prefixSharing ?? true) && heavyHitters === undefined,
-    onContentDropped: (contentId) => states?.dropSnapshot(contentId),
-  });
-  const tiers = plan.tiers && (await openKvOffload(parts, { manager, memory, report }, plan.tiers));
-  return new KvPool({ manager, memory, states, tiers, rotaryLengths: plan.rotaryLengths, heavyHitters, report });
 }
