@@ -242,7 +242,8 @@ async function constraintsOf(
   ]);
   let grammars = grammarsOf.get(tokenizer);
   if (grammars === undefined) grammarsOf.set(tokenizer, (grammars = new Compilations(maxGrammars)));
-  const grammar = await grammars.get(key, (deadline) => answerGrammar({ ...answer, jsonSchema }, deadline), limits);
+  const compilation = grammars.get(key, (deadline) => answerGrammar({ ...answer, jsonSchema }, deadline));
+  const grammar = await compilation.wait(limits);
   return { grammar, ...shown };
 }
 

@@ -72,7 +72,7 @@ test('a compilation stops when nobody waits for it anymore', async () => {
   }
   const compilations = new Compilations<string>(8);
   const controller = new AbortController();
-  const waiting = compilations.get('key', slices, { signal: controller.signal });
+  const waiting = compilations.get('key', slices).wait({ signal: controller.signal });
   setImmediate(() => controller.abort(new Error('gone')));
   await expect(waiting).rejects.toThrow('gone');
   for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
@@ -80,5 +80,5 @@ test('a compilation stops when nobody waits for it anymore', async () => {
   const numBefore = numSlices;
   for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
   expect(numSlices).toBe(numBefore);
-  expect(await compilations.get('key', slices, {})).toBe('complete');
+  expect(await compilations.get('key', slices).wait({})).toBe('complete');
 });

@@ -15,7 +15,7 @@ import {
 } from '@winnow/grammar';
 import { ArgumentError, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { Compilations, deadlineOf, type WaitLimits } from '../runtime/compilation.js';
+import { Compilations, deadlineOf } from '../runtime/compilation.js';
 import type { SpanLimit } from '../chat/span-limit.js';
 import { checkSpanLimit, SpanConstraint } from './span-limit.js';
 
@@ -82,15 +82,26 @@ export class Constraints {
     return new SpanConstraint(spanLimit, inner, { tokenizer, vocabSize, textOf });
   }
 
+  /** Requests for the same grammar share one compilation, which stops when none of them waits for it anymore. */
   async #startGrammar(options: ConstraintOptions, signal: AbortSignal | undefined): Promise<Constraint | undefined> {
-    const { grammar, jsonSchema } = options;
+    const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
     if (grammar === undefined && jsonSchema === undefined) return undefined;
     if (grammar !== undefined && jsonSchema !== undefined) {
       const [expected, actual] = ['a grammar or a JSON schema', 'both'];
       throw new ArgumentError({ argument: 'grammar', expected, actual });
     }
     const deadline = deadlineOf(options.compileTimeoutMs, this.#now);
-    return createConstraint((await this.#tokenGrammarOf(options, { deadline, signal })).start());
+    const source = jsonSchema === undefined ? keyOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
+    const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
+    const rules = (limit: TimeLimit): Sliced<Grammar> =>
+      jsonSchema === undefined
+        ? asGrammar(grammar as string | Grammar, limit)
+        : jsonSchemaGrammarSliced(jsonSchema, { deadline: limit });
+    const endTokens = ignoreEos ? [] : [...this.#eosIds];
+    const compilation = this.#grammars.get(key, (limit) =>
+      this.#compile(rules(limit), this.#trieOf(this.shownTokens(options)), endTokens, limit),
+    );
+    return createConstraint((await compilation.wait({ deadline, signal })).start());
   }
 
   /** Texts of the control tokens to show, by id. */
@@ -105,8 +116,7 @@ export class Constraints {
     );
   }
 
-  *#trieOf(options: ConstraintOptions): Sliced<TokenTrie> {
-    const shown = this.shownTokens(options);
+  *#trieOf(shown: ReadonlyMap<number, string>): Sliced<TokenTrie> {
     const key = JSON.stringify([...shown.keys()].sort((a, b) => a - b));
     const known = this.#tries.get(key);
     if (known !== undefined) return known;
@@ -123,24 +133,16 @@ export class Constraints {
     return trie;
   }
 
-  /** Requests for the same grammar share one compilation, which stops when none of them waits for it anymore. */
-  #tokenGrammarOf(options: ConstraintOptions, limits: WaitLimits): Promise<TokenGrammar> {
-    const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
-    const source = jsonSchema === undefined ? keyOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
-    const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
-    return this.#grammars.get(key, (deadline) => this.#compile(options, deadline), limits);
-  }
-
-  *#compile(options: ConstraintOptions, deadline: TimeLimit): Sliced<TokenGrammar> {
-    const { grammar, jsonSchema, ignoreEos = false } = options;
-    const rules =
-      jsonSchema === undefined
-        ? yield* asGrammar(grammar as string | Grammar, deadline)
-        : yield* jsonSchemaGrammarSliced(jsonSchema, { deadline });
-    const endTokens = ignoreEos ? [] : [...this.#eosIds];
+  *#compile(
+    rules: Sliced<Grammar>,
+    vocabulary: Sliced<TokenTrie>,
+    endTokens: readonly number[],
+    deadline: TimeLimit,
+  ): Sliced<TokenGrammar> {
+    const grammar = yield* rules;
     const tokenId = (text: string): number | undefined => this.#tokenizer.idOf(text);
-    const trie = yield* this.#trieOf(options);
-    return yield* createTokenGrammarSliced({ grammar: rules, trie, endTokens, tokenId, deadline });
+    const trie = yield* vocabulary;
+    return yield* createTokenGrammarSliced({ grammar, trie, endTokens, tokenId, deadline });
   }
 }
 

@@ -6,6 +6,7 @@ import { checkOverflow, dropsTokens, type OverflowPolicy } from './overflow.js';
 import { fitPrompt, type FittedPrompt } from './prompt-fit.js';
 import { resolveSampling, type Sampling } from './sampling-options.js';
 import { tokensOf, type GenerationState } from './state.js';
+import { StopMatcher } from './stop-matcher.js';
 import { TextStream } from './text-stream.js';
 
 /** What a generation starts from. */
@@ -92,7 +93,7 @@ function textAfter(
   options: GenerateOptions,
   resumed: GenerationState | undefined,
 ): TextStream {
-  const stops = options.stop ?? [];
+  const stops = new StopMatcher(options.stop ?? []);
   const streamOptions = { isExact: setsConstraint(options), shown: constraints.shownTokens(options) };
   if (resumed === undefined || resumed.hasEnded) return new TextStream(tokenizer, tokens, stops, streamOptions);
   const text = new TextStream(tokenizer, resumed.prompt, stops, streamOptions);

@@ -1,5 +1,6 @@
 import { tokenizerFromJson } from '@winnow/tokenizers';
 import { expect, test } from 'vitest';
+import { StopMatcher } from './stop-matcher.js';
 import { TextStream } from './text-stream.js';
 
 /** Byte-level spellings: `Ã` and `©` are the two bytes of é, `Ġ` a space. */
@@ -22,7 +23,7 @@ const prompt = Int32Array.of(0);
 
 /** The text that each token releases, then the text that the end releases. */
 function pieces(tokens: readonly string[], stops: readonly string[]): string[] {
-  const stream = new TextStream(tokenizer, prompt, stops);
+  const stream = new TextStream(tokenizer, prompt, new StopMatcher(stops));
   const texts = tokens.map((word) => stream.push(words.indexOf(word)));
   return [...texts, stream.flush(), String(stream.isStopped)];
 }
@@ -46,5 +47,5 @@ test('a stop sequence that spans tokens and parts of characters', () => {
 
 test('special tokens and rows beyond the vocabulary have no text', () => {
   expect(pieces(['a', '</s>', 'b'], [])).toEqual(['a', '', 'b', '', 'false']);
-  expect(new TextStream(tokenizer, prompt, []).push(words.length + 5)).toBe('');
+  expect(new TextStream(tokenizer, prompt, new StopMatcher([])).push(words.length + 5)).toBe('');
 });

@@ -1,6 +1,6 @@
 /** Turns token ids into output text: whole characters, without stop sequences. */
 import type { Detokenizer, Tokenizer } from '@winnow/tokenizers';
-import { StopMatcher } from './stop-matcher.js';
+import type { StopMatcher } from './stop-matcher.js';
 
 export interface TextStreamOptions {
   /** Whether the output is exactly the bytes of its tokens, even at the beginning of a text. */
@@ -15,16 +15,19 @@ export class TextStream {
   readonly #vocabSize: number;
   readonly #shown: TextStreamOptions['shown'];
 
-  /** @param prompt the tokens before the output; after only special tokens, the output begins a text */
+  /**
+   * @param prompt the tokens before the output; after only special tokens, the output begins a text
+   * @param matcher finds its end
+   */
   constructor(
     tokenizer: Tokenizer,
     prompt: Int32Array,
-    stops: readonly string[],
+    matcher: StopMatcher,
     { isExact = false, shown }: TextStreamOptions = {},
   ) {
     const continuation = isExact || prompt.some((tokenId) => tokenId >= 0 && !tokenizer.isSpecial(tokenId));
     this.#detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
-    this.#matcher = new StopMatcher(stops);
+    this.#matcher = matcher;
     this.#vocabSize = tokenizer.vocabSize;
     this.#shown = shown;
   }

@@ -25,7 +25,7 @@ import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 import { draftAttention, refuseStates } from './draft-attention.js';
 import { draftFeedForward, withOwnRows } from './draft-feed-forward.js';
-import { isOff, selfPolicyOf } from './speculative.js';
+import { selfPolicyOf } from './speculative.js';
 import { refuseDraftsOnly } from '../sparsity/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { checkRotation, checkTraceable, positiveInteger, type ResolvedPlanOptions } from './options.js';
@@ -191,7 +191,7 @@ function sizesOf(config: DecoderConfig, options: ResolvedPlanOptions): Sizes {
     attending.flatMap((layer) => (kvLayerOf(config, layer) === layer ? tokenBytes(config, layer, each) : []));
   const [keyBytes, valueBytes] = [rowBytes(dtype.keys), rowBytes(dtype.values)];
   if (options.trace?.attention === true) checkTraceable(config, dtype);
-  const isSpeculative = !isOff(options.speculative);
+  const isSpeculative = options.speculative !== 'off';
   const numKvHeads = attending.map((layer) => kvHeadsOf(config, layer).numKvHeads);
   return {
     contextSize,

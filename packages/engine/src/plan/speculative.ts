@@ -23,11 +23,6 @@ export function checkSpeculative(value: Speculative): Speculative {
   throw new ArgumentError({ argument: 'speculative', expected, actual: String(value) });
 }
 
-/** Whether no tokens are drafted unless generations ask for it. @throws {ArgumentError} */
-export function isOff(value: Speculative): boolean {
-  return checkSpeculative(value) === 'off';
-}
-
 /** The policy of `self=POLICY`. */
 export function selfPolicyOf(value: Speculative): string | undefined {
   return value.startsWith(selfPrefix) ? value.slice(selfPrefix.length) : undefined;

@@ -40,17 +40,16 @@ export class Compilations<Result> {
   }
 
   /**
+   * The computation, which begins when the first caller waits for it.
    * @param work checks the limit after each slice
-   * @throws {CapacityError} after the deadline
-   * @throws the reason of the signal when it is aborted
    */
-  async get(key: string, work: (limit: TimeLimit) => Sliced<Result>, limits: WaitLimits): Promise<Result> {
+  get(key: string, work: (limit: TimeLimit) => Sliced<Result>): Compilation<Result> {
     let compilation = this.#byKey.get(key);
     if (compilation === undefined) {
       compilation = new Compilation(work);
       this.#keep(key, compilation);
     }
-    return compilation.wait(limits);
+    return compilation;
   }
 
   #keep(key: string, compilation: Compilation<Result>): void {
@@ -79,7 +78,11 @@ class Compilation<Result> implements TimeLimit {
     this.result.catch(() => {}); // callers get the error from `wait`
   }
 
-  /** @throws what ends the wait of this caller first; the computation stops when no caller is left */
+  /**
+   * The computation stops when no caller is left.
+   * @throws {CapacityError} after the deadline
+   * @throws the reason of the signal when it is aborted
+   */
   async wait({ deadline, signal }: WaitLimits): Promise<Result> {
     signal?.throwIfAborted();
     const { promise: ended, reject } = Promise.withResolvers<never>();
