@@ -4,37 +4,40 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { fileSource } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
-import { mmprojBeside } from '@winnow/hub';
+import { mmprojBeside, type HubFiles } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
 import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
-import type { ModelLocation } from '../load/location.js';
-import { openGgufOrClose, type OpenPath } from '../load/open-location.js';
-import { formatOfName, openHubModel } from '../load/opened-model.js';
+import type { ModelLocation, OpenOptions } from '../load/location.js';
+import { openGgufOrClose } from '../load/open-location.js';
+import { formatOfName, openHubModel, type OpenedModel } from '../load/opened-model.js';
 
 /** A folder is a Hugging Face model; a file has the format of its name, by default GGUF. */
-export const openPath: OpenPath = async (location, { signal }) => {
+export async function openPath(location: string | URL, { signal }: OpenOptions): Promise<OpenedModel> {
   const path = pathOf(location);
   const withSignal = signal === undefined ? {} : { signal };
-  if (await isFolder(path)) return openFolder(path, withSignal);
-  if (/\.onnx$/i.test(path)) return openOnnxPath(path, withSignal);
+  if (await isFolder(path)) return openHubModel(await modelFolder(path), withSignal);
+  if (/\.onnx$/i.test(path)) {
+    const { folder, onnxFile } = await onnxPlace(path);
+    return openHubModel(folder, { ...withSignal, onnxFile });
+  }
   const format = formatOfName(path);
   if (format !== undefined) return format.open(await fileSource(path), withSignal);
   return openGgufOrClose(await openGgufFile(path, withSignal));
-};
+}
 
 /** @throws {FormatError} for a folder that does not hold a model, which may have too many files to list */
-async function openFolder(path: string, options: { signal?: AbortSignal }): ReturnType<OpenPath> {
+async function modelFolder(path: string): Promise<HubFiles> {
   const folder = localFolder(path);
-  if (await folder.has('config.json')) return openHubModel(folder, options);
+  if (await folder.has('config.json')) return folder;
   throw new FormatError({ source: path, field: 'config.json', message: 'missing: expected the folder of a model' });
 }
 
 /** The settings and the tokenizer lie beside the file, or beside its folder `onnx`. */
-async function openOnnxPath(path: string, options: { signal?: AbortSignal }): ReturnType<OpenPath> {
+async function onnxPlace(path: string): Promise<{ readonly folder: HubFiles; readonly onnxFile: string }> {
   const folder = dirname(path);
   const isInside = basename(folder) === 'onnx' && !(await localFolder(folder).has('config.json'));
   const onnxFile = isInside ? `onnx/${basename(path)}` : basename(path);
-  return openHubModel(localFolder(isInside ? dirname(folder) : folder), { ...options, onnxFile });
+  return { folder: localFolder(isInside ? dirname(folder) : folder), onnxFile };
 }
 
 /** The file `mmproj*.gguf` beside that of a GGUF model. */

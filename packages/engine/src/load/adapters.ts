@@ -2,7 +2,7 @@
 import { blobSource, type ByteSource } from '@winnow/bytes';
 import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import { parseJsonObject, type HubFiles } from '@winnow/hub';
-import { Fields, readLora, type Lora, type LoraFile, type ScaledLora } from '@winnow/models';
+import { Fields, readLora, type LoraFile, type ScaledLora } from '@winnow/models';
 import { openSafetensors } from '@winnow/safetensors';
 import { ArgumentError, FormatError, type OptionNames } from '@winnow/tensor';
 import { readBytes } from '@winnow/bytes';
@@ -42,22 +42,14 @@ export async function openAdapters(
 ): Promise<ScaledLora[]> {
   const opened: ScaledLora[] = [];
   for (const { source, scale = 1 } of options.lora?.adapters ?? []) {
-    opened.push({ lora: await openAdapter(source, options, openPath), scale });
+    const file = await openFile(source, options, openPath);
+    try {
+      opened.push({ lora: await readLora(file, options.signal), scale });
+    } finally {
+      await file.store.close();
+    }
   }
   return opened;
-}
-
-async function openAdapter(
-  source: ModelLocation,
-  options: OpenOptions,
-  openPath: OpenAdapterPath | undefined,
-): Promise<Lora> {
-  const file = await openFile(source, options, openPath);
-  try {
-    return await readLora(file, options.signal);
-  } finally {
-    await file.store.close();
-  }
 }
 
 async function openFile(

@@ -13,8 +13,8 @@ import {
 } from './opened-model.js';
 import { openFolderGguf, urlFolder, type FolderFile, type ModelLocation, type OpenOptions } from './location.js';
 
-/** Opens a path: of the file system, or of the server of a page. */
-export type OpenPath = (path: string | URL, options: OpenOptions) => Promise<OpenedModel>;
+/** Opens a path of the file system, or returns the URL of a path of a page's server. */
+export type OpenPath = (path: string | URL, options: OpenOptions) => Promise<OpenedModel> | string;
 
 /**
  * @param openPath for strings that are not `http(s)` URLs and for `file:` URLs; without it they are rejected
@@ -31,7 +31,8 @@ export async function openLocation(
     const text = String(location);
     if (/^https?:/i.test(text)) return openUrl(text, options);
     if (openPath === undefined) throw refusal('an http(s) URL, a Blob or files', text);
-    return openPath(location, options);
+    const found = openPath(location, options);
+    return typeof found === 'string' ? openUrl(found, options) : found;
   }
   if (location instanceof Blob) return openSource(blobSource(location), withSignal);
   if (isObjectWith(location, 'files')) return openFolderFile(location as FolderFile, withSignal);
@@ -52,7 +53,7 @@ export function refusal(expected: string, actual: string): ArgumentError {
 }
 
 /** @param text an http(s) URL */
-export async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOptions): Promise<OpenedModel> {
+async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOptions): Promise<OpenedModel> {
   const withSignal = signal === undefined ? {} : { signal };
   if (!URL.canParse(text)) throw refusal('a URL', text);
   const url = new URL(text);

@@ -1,5 +1,5 @@
 /** `attention: 'auto'`: the policy of the model's policy file. */
-import { HtmlPageError, readBytes, type TensorStore } from '@winnow/bytes';
+import { HtmlPageError, readBytes, type ByteSource, type TensorStore } from '@winnow/bytes';
 import { readTunedPolicy, type AttentionSpec, type TunedPolicy } from '@winnow/sparse-attention';
 import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
 import { openFileSource, type FileSource, type SidecarHost } from '../sparsity/options.js';
@@ -60,7 +60,7 @@ export async function chooseAttention(
     const message = `expected the hash of the model, ${modelHash}, found ${policyFile.modelHash} (tuned for another model)`;
     throw new FormatError({ source: 'policyFile', field: 'modelHash', message });
   }
-  const text = await readText(policyFile, host, options.fetch);
+  const text = await readText(() => openFileSource('policyFile', policyFile, host, options.fetch));
   if (text === undefined) return dense(`there is no file ${String(policyFile)}`);
   return readTunedPolicy(text, { source: nameOf(policyFile), modelHash }).attention;
 }
@@ -75,13 +75,9 @@ function nameOf(source: FileSource): string {
 }
 
 /** Undefined when there is no such file. */
-async function readText(
-  source: FileSource,
-  host: SidecarHost,
-  request: typeof fetch | undefined,
-): Promise<string | undefined> {
+async function readText(open: () => Promise<ByteSource>): Promise<string | undefined> {
   try {
-    const file = await openFileSource('policyFile', source, host, request);
+    const file = await open();
     try {
       if (file.sizeBytes > maxFileBytes) {
         const message = `expected a policy file of at most ${maxFileBytes} bytes, got ${file.sizeBytes}`;

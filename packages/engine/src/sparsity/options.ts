@@ -1,5 +1,5 @@
 /** The options of sparse FFNs, and the host functions that they need. */
-import { blobSource, httpSource, memorySource, type ByteSource, type TensorStore } from '@winnow/bytes';
+import { blobSource, httpSource, memorySource, type ByteSource } from '@winnow/bytes';
 import { feedForwardNames, ffnDimOf, type EmbedderDescription, type ModelFile } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import { openSafetensors } from '@winnow/safetensors';
@@ -121,7 +121,7 @@ export async function openSparse(
     const message = `expected the hash of the model, ${modelHash}, found ${sidecar.modelHash} (calibrated for another model)`;
     throw new FormatError({ source: 'sparsity.calibration', field: 'modelHash', message });
   }
-  if (sparsity.verify === true) await verifyWeights(sidecar, store, withSignal);
+  if (sparsity.verify === true) await verifyWeights(sidecar, store.name, () => weightsChecksum(store, withSignal));
   return createSparseWeights(sidecar, weights, config.numLayers, backend, sparsity);
 
   async function readSource(from: Exclude<SidecarSource, Sidecar>): Promise<Sidecar> {
@@ -153,17 +153,17 @@ export function refuseFields(option: string, fields: object, missing: string): v
 /** @throws {FormatError} for weights other than those of the calibration, and for calibrations without a checksum */
 async function verifyWeights(
   { weightsChecksum: expected }: Sidecar,
-  store: TensorStore,
-  options: { readonly signal?: AbortSignal },
+  source: string,
+  checksumOf: () => Promise<string>,
 ): Promise<void> {
   if (expected === undefined) {
     const message = 'expected a checksum of all weights, found none: calibrate again';
     throw new FormatError({ source: 'sparsity.calibration', field: 'weightsChecksum', message });
   }
-  const actual = await weightsChecksum(store, options);
+  const actual = await checksumOf();
   if (actual === expected) return;
   const message = `expected ${expected}, as calibrated, found ${actual} (damaged?)`;
-  throw new FormatError({ source: store.name, field: 'weights', message });
+  throw new FormatError({ source, field: 'weights', message });
 }
 
 /** The FFN shapes of the model, which a sidecar must match. */
