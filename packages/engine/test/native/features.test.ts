@@ -140,7 +140,7 @@ describe.each(levels)('%s', (level) => {
   });
 
   const encoders = ['bert-mean', 'nomic-bert', 'modern-bert'].map(
-    (name) => [name, archPath(name, 'model.gguf') as string] as const,
+    (name) => [name, (archPath(name, 'model.gguf') ?? archPath(name, 'hf')) as string] as const,
   );
   test.each(turnOf(encoders, level))('embeddings, %s', async (_name, path) => {
     const texts = [5, 40, 100].map((length) => Array.from({ length }, (_, i) => 5 + ((i * 7 + length) % 190)));

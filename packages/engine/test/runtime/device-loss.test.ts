@@ -8,7 +8,7 @@ import { losesOnceIn, losingDevices, type Devices } from '../support/losing-devi
 import { greedy, ids } from '../support/prompts.js';
 
 const path = archPath('llama', 'model.gguf') as string;
-const hybrid = archPath('lfm2', 'model.gguf') as string;
+const hybrid = archPath('granitehybrid', 'model.gguf') as string;
 
 const models: Model[] = [];
 afterEach(async () => {
@@ -40,7 +40,7 @@ async function expectedOf(from = path): Promise<number[][]> {
 
 describe.each([
   ['llama', path],
-  ['lfm2, with recurrent states', hybrid],
+  ['granitehybrid, with recurrent states', hybrid],
 ])('%s', (_name, from) => {
   test('a sequence gives the same greedy tokens, whichever step loses the device', async () => {
     const [expected] = await expectedOf(from);

@@ -112,9 +112,12 @@ describe('the tokens, texts and log-probabilities of plain decoding', () => {
     }, caches[name]),
   );
 
-  test.each(['lfm2', 'qwen35', 'granitehybrid', 'mamba'])('recurrent states: %s', (name) =>
-    withModel(async (model) => expect(await expectEqual(model, fewTokens)).toBeGreaterThan(10), {}, name),
-  );
+  for (const name of ['lfm2', 'qwen35', 'granitehybrid', 'mamba']) {
+    const isMissing = archPath(name, 'model.gguf') === undefined;
+    test.skipIf(isMissing)(`recurrent states: ${name}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () =>
+      withModel(async (model) => expect(await expectEqual(model, fewTokens)).toBeGreaterThan(10), {}, name),
+    );
+  }
 
   test('a context that becomes full, and one that slides', () =>
     withModel(

@@ -95,7 +95,7 @@ describe('self', () => {
   test('policies with data of their own, recurrent models, and no policy are rejected', async () => {
     await expect(load({ speculative: 'self' })).rejects.toThrow('expected self=POLICY');
     await expect(load({ speculative: 'self=page-topk:budget=4' })).rejects.toThrow(ArgumentError);
-    for (const name of ['lfm2', 'falcon-h1']) {
+    for (const name of ['granitehybrid', 'falcon-h1']) {
       const recurrent = inMemory(archPath(name, 'model.gguf') as string);
       await expect(loadModel(recurrent, { speculative: 'self=streaming:window=32' })).rejects.toThrow('recurrent');
     }
