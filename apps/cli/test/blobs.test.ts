@@ -1,4 +1,4 @@
-/** Blobs of other machines: pages of prompts that servers share, and batches from a bucket to a bucket. */
+/** Blobs in a bucket: pages of prompts that two servers of one process share, and batches of another process. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';

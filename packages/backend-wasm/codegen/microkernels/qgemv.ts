@@ -127,8 +127,8 @@ function qgemv(format: GroupFormat, groups: number): string {
 
 /**
  * Four rows of a super-block of q4_K or q5_K: sums over the sub-blocks come first, then the multiplications by d and
- * dmin. With fifth bits, the loop over pairs of sub-blocks is unrolled, so that shifts are constants. Scales are loaded early: they are in
- * the first cache line, and with codes before them q5_K took up to 14 % longer.
+ * dmin. With fifth bits, the loop over pairs of sub-blocks is unrolled, so that shifts are constants. Scales are loaded first: they are in
+ * the first cache line, from which the processor prefetches.
  */
 function superBlockK(name: string, hasFifths: boolean): string {
   const fifth = (sub: string): string => `fifthBit(bits, ${sub}, sixteen)`;

@@ -58,7 +58,7 @@ export class Heap {
     return new Int32Array(this.memory.buffer, address, length);
   }
 
-  /** Clears eight bytes at a time, up to seven of the padding after the region: of shared memory, single bytes take eight times as long. */
+  /** Clears eight bytes at a time, up to seven of the padding after the region: V8 fills shared memory element by element. */
   #clear(begin: number, end: number): void {
     new Float64Array(this.memory.buffer, begin, Math.ceil((end - begin) / 8)).fill(0);
   }

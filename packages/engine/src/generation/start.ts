@@ -50,7 +50,7 @@ export function checkStart(model: LoadedModel, start: GenerationStart, given: Ge
     ...{ options, limits, sampling, fitted },
     text: textAfter(model, fitted.tokens, options, resumed),
     numResumed: resumed?.chosen.length ?? 0,
-    constrained: allTokens.subarray(allTokens.length - numConstrained),
+    constrained: allTokens.subarray(Math.max(0, allTokens.length - numConstrained)),
     rngState: given.seed === undefined ? resumed?.rngState() : undefined,
   };
 }

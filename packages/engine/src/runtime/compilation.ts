@@ -40,7 +40,7 @@ export class Compilations<Result> {
   }
 
   /**
-   * The computation, which begins when the first caller waits for it.
+   * The computation. It begins in the next microtask: the caller has to wait for it in the same turn.
    * @param work checks the limit after each slice
    */
   get(key: string, work: (limit: TimeLimit) => Sliced<Result>): Compilation<Result> {

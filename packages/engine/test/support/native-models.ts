@@ -88,11 +88,12 @@ export interface Case extends LoadOptions, BackendCase {
   readonly location?: Parameters<typeof loadModel>[0];
 }
 
-const known = new Map<string, Promise<unknown>>();
+/** By the function itself: closures of one function may differ in what they enclose. */
+const known = new WeakMap<object, Map<string, Promise<unknown>>>();
 const tables = new Map<unknown, number>();
 
 /** Options as a key: tables of a calibration, which are large, by their identity. */
-function keyOf(options: LoadOptions): string {
+function keyOf(options: Case): string {
   return JSON.stringify(options, (_, value: unknown) => {
     if (!ArrayBuffer.isView(value)) return value;
     tables.set(value, tables.get(value) ?? tables.size);
@@ -115,9 +116,11 @@ export async function on<T>(native: Level | false, given: Case, use: (model: Mod
       return await use(model);
     });
   if (native !== false) return compute();
-  const key = `${keyOf(options)} ${String(use)}`;
-  const first = known.get(key) ?? compute();
-  known.set(key, first);
+  const ofUse = known.get(use) ?? new Map<string, Promise<unknown>>();
+  known.set(use, ofUse);
+  const key = keyOf({ ...options, location });
+  const first = ofUse.get(key) ?? compute();
+  ofUse.set(key, first);
   return (await first) as T;
 }
 

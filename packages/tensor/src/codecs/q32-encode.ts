@@ -113,20 +113,14 @@ export const encodeQ5_1: Encoder = (values, valueOffset, out, byteOffset, numVal
 /** Codes round half away from zero. */
 export const encodeQ8_0: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
   const end = valueOffset + numValues;
-  const bits = new Int32Array(values.buffer, values.byteOffset, values.length);
   for (let from = valueOffset, at = byteOffset; from < end; from += 32, at += 34) {
-    let largest = 0;
-    for (let i = 0; i < 32; i++) {
-      const magnitude = Math.abs(values[from + i]);
-      if (magnitude > largest) largest = magnitude;
-    }
-    const d = saturateToHalfRange(fround(largest / 127));
+    const d = saturateToHalfRange(fround(Math.abs(extremeOf(values, from)) / 127));
     const inverse = d === 0 ? 0 : fround(1 / d);
     writeHalf(out, at, d);
     for (let i = 0; i < 32; i++) {
-      const code = Math.min(127, Math.abs(fround(values[from + i] * inverse)) + 0.5) | 0;
-      const sign = bits[from + i] >> 31; // -1 or 0: processors cannot predict a branch on it
-      out[at + 2 + i] = (code ^ sign) - sign;
+      const scaled = fround(values[from + i] * inverse);
+      const magnitude = Math.min(127, Math.floor(Math.abs(scaled) + 0.5));
+      out[at + 2 + i] = scaled < 0 ? -magnitude : magnitude;
     }
   }
 };

@@ -123,10 +123,11 @@ const api = {
   /** Checks on the backend of each setting; some on backends of their own. */
   async contract({ names, coverage }: { names: readonly string[]; coverage: Coverage }): Promise<Outcome> {
     const failures: string[] = [];
-    for (const [setting, backend] of backends) {
-      if (!names.includes(setting)) continue;
+    for (const setting of names) {
+      const backend = new Map(backends).get(setting);
+      if (backend === undefined) throw new Error(`expected a backend of the setting ${setting}, found none`);
       // starting workers takes longer than most checks
-      const kept: WasmBackend = { ...backend, dispose: async () => {} };
+      const kept: WasmBackend = Object.create(backend, { dispose: { value: async () => {} } });
       for (const [name, check] of Object.entries(contractChecks)) {
         const isSole = coverage === 'full' || soleChecks.has(name);
         const found = await check(async () => (isSole ? createWasmBackend(settings[setting]) : kept));
