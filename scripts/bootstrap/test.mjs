@@ -18,9 +18,9 @@ const reportPath = join('node_modules', '.vitest-report.json');
  * longest, then the rest run beside the others of these.
  */
 const engine = '@winnow/engine';
-const longest = ['backend-wasm', 'cli', 'browser-tests', 'gates', 'bench', 'server', 'tokenizers', 'fuzz'].map(
-  (name) => `@winnow/${name}`,
-);
+const longest = ['backend-wasm', 'cli', 'browser-tests', 'gates', 'bench', 'server', 'convert', 'evaluation', 'grammar']
+  .concat('tokenizers', 'fuzz')
+  .map((name) => `@winnow/${name}`);
 
 function testedFolders() {
   return workspaceFolders().filter((folder) => {
