@@ -18,7 +18,7 @@ export const kernelBudgets: readonly LineBudget[] = [
   {
     name: 'hand-written kernel lines',
     folder: 'packages/backend-wasm',
-    limit: 10_370,
+    limit: 10_500,
     isCounted: (path) => /^assembly\/.*(?<!\.generated)\.ts$/.test(path),
   },
   {
