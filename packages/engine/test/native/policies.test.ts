@@ -38,6 +38,11 @@ function casesOf(level: number): typeof cases {
   });
 }
 
+test.skipIf(levels.length === 0)('each policy has a level (needs native kernels)', () => {
+  const taken = levels.flatMap((_, level) => casesOf(level).map(({ attention }) => attention));
+  expect(new Set(taken).size).toBe(policies.length);
+});
+
 describe.each(levels)('%s', (level) => {
   test.each(casesOf(levels.indexOf(level)))(
     '$attention, activations in $activations, cache in $cache',
