@@ -1,4 +1,5 @@
 /** `/v1/models`, `/health`, `/slots`, `/metrics` and the OpenAPI document. */
+import { Type } from 'typebox';
 import type { FastifyInstance } from 'fastify';
 import { modelNotFound } from '../http/api-error.js';
 import type { ModelEntry } from '../models/model-entry.js';
@@ -37,7 +38,7 @@ function registerModelRoutes(app: FastifyInstance, { registry }: ServerContext):
         operationId: 'retrieveModel',
         summary: 'One model of this server.',
         tags: ['Models'],
-        params: { type: 'object', properties: { model: { type: 'string' } }, required: ['model'] },
+        params: Type.Object({ model: Type.String() }),
         response: answers('Model'),
       },
     },

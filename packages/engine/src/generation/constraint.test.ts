@@ -82,3 +82,16 @@ test('a compilation stops when nobody waits for it anymore', async () => {
   expect(numSlices).toBe(numBefore);
   expect(await compilations.get('key', slices).wait({})).toBe('complete');
 });
+
+test('a compilation begins when the first caller waits for it', async () => {
+  let hasBegun = false;
+  function* slices(): Sliced<string> {
+    hasBegun = true;
+    yield;
+    return 'complete';
+  }
+  const compilation = new Compilations<string>(8).get('key', slices);
+  for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+  expect(hasBegun).toBe(false);
+  expect(await compilation.wait({})).toBe('complete');
+});

@@ -40,7 +40,7 @@ export class Compilations<Result> {
   }
 
   /**
-   * The computation. It begins in the next microtask: the caller has to wait for it in the same turn.
+   * The computation, which begins when the first caller waits for it.
    * @param work checks the limit after each slice
    */
   get(key: string, work: (limit: TimeLimit) => Sliced<Result>): Compilation<Result> {
@@ -72,6 +72,7 @@ interface Waiter {
 class Compilation<Result> implements TimeLimit {
   readonly result: Promise<Result>;
   readonly #waiters = new Set<Waiter>();
+  readonly #firstWait = Promise.withResolvers<void>();
 
   constructor(work: (limit: TimeLimit) => Sliced<Result>) {
     this.result = this.#run(work(this));
@@ -89,6 +90,7 @@ class Compilation<Result> implements TimeLimit {
     const waiter = { deadline, reject };
     const onAbort = (): void => reject(signal?.reason as Error);
     this.#waiters.add(waiter);
+    this.#firstWait.resolve();
     signal?.addEventListener('abort', onAbort, { once: true });
     try {
       return await Promise.race([this.result, ended]);
@@ -108,7 +110,7 @@ class Compilation<Result> implements TimeLimit {
   }
 
   async #run(work: Sliced<Result>): Promise<Result> {
-    await Promise.resolve(); // until the first caller waits
+    await this.#firstWait.promise;
     for (;;) {
       const step = work.next();
       if (step.done === true) return step.value;
